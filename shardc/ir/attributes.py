@@ -191,7 +191,8 @@ def call_target(op: ir.Operation) -> str | None:
 def named_attributes(attribute: ir.Attribute) -> dict[str, ir.Attribute]:
     """The entries of a dictionary attribute."""
     entries = ir.DictAttr(attribute)
-    return {entries[i].name: entries[i].attr for i in range(len(entries))}
+    named = (entries[i] for i in range(len(entries)))
+    return {each.name: each.attr for each in named}
 
 
 def _dicts(function: ir.Operation, field: str, count: int) -> list[dict[str, ir.Attribute]]:

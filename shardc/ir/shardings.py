@@ -1,6 +1,7 @@
 """Conversion of shardings between Shardy's attributes and shardc's data."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -20,6 +21,11 @@ def to_attr(sharding: TensorSharding, mesh_name: str) -> ir.Attribute:
     ]
     unreduced = [sdy.AxisRefAttr.get(axis) for axis in sharding.unreduced]
     return sdy.TensorShardingAttr.get(mesh_name, dims, unreduced_axes=unreduced)
+
+
+def attrs_on(mesh_name: str) -> Callable[[TensorSharding], ir.Attribute]:
+    """`to_attr` on one mesh; each sharding is made once, because many values share it."""
+    return functools.cache(functools.partial(to_attr, mesh_name=mesh_name))
 
 
 def from_attr(attribute: ir.Attribute) -> TensorSharding:
@@ -54,10 +60,13 @@ def result_shardings(op: ir.Operation) -> list[TensorSharding] | None:
     return [from_attr(attr) for attr in per_value.shardings]
 
 
-def set_result_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], mesh: str) -> None:
-    """Writes `sdy.sharding` of an op, one per result."""
-    attrs = [to_attr(sharding, mesh) for sharding in shardings]
-    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(attrs)
+def set_result_shardings(
+    op: ir.Operation,
+    shardings: Sequence[TensorSharding],
+    attr_of: Callable[[TensorSharding], ir.Attribute],
+) -> None:
+    """Writes `sdy.sharding` of an op, one per result, by `attrs_on` a mesh."""
+    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get([*map(attr_of, shardings)])
 
 
 def operand_shardings(op: ir.Operation) -> list[TensorSharding] | None:
@@ -67,9 +76,13 @@ def operand_shardings(op: ir.Operation) -> list[TensorSharding] | None:
     return [from_attr(attr) for attr in ir.ArrayAttr(op.attributes[IN_SHARDINGS])]
 
 
-def set_operand_shardings(op: ir.Operation, shardings: Sequence[TensorSharding], mesh: str) -> None:
-    """Writes `shardc.in_shardings` of an op, one per operand."""
-    op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([to_attr(s, mesh) for s in shardings])
+def set_operand_shardings(
+    op: ir.Operation,
+    shardings: Sequence[TensorSharding],
+    attr_of: Callable[[TensorSharding], ir.Attribute],
+) -> None:
+    """Writes `shardc.in_shardings` of an op, one per operand, by `attrs_on` a mesh."""
+    op.attributes[IN_SHARDINGS] = ir.ArrayAttr.get([*map(attr_of, shardings)])
 
 
 def meshes(module: ir.Operation) -> dict[str, Mesh]:

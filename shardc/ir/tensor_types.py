@@ -22,16 +22,14 @@ _FLOAT8 = re.compile(r"^f(\d+)(E\w+)$")
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
     """Sizes of the dims of a ranked tensor; () for a token or a tuple."""
-    if not isinstance(value.type, ir.RankedTensorType):
-        return ()
-    return tuple(value.type.shape)
+    type_ = value.type  # each access makes an object
+    return tuple(type_.shape) if isinstance(type_, ir.RankedTensorType) else ()
 
 
 def dtype_of(value: ir.Value) -> str:
     """NumPy/ml_dtypes name of a tensor's elements, such as "bfloat16"; "" for other types."""
-    if not isinstance(value.type, ir.RankedTensorType):
-        return ""
-    return dtype_name(value.type.element_type)
+    type_ = value.type
+    return dtype_name(type_.element_type) if isinstance(type_, ir.RankedTensorType) else ""
 
 
 def dtype_name(element_type: ir.Type) -> str:
@@ -88,9 +86,13 @@ def sum_itemsize(value: ir.Value) -> int:
 
 def num_elements(value: ir.Value) -> int:
     """Number of elements of a tensor; 0 for other types."""
-    return math.prod(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else 0
+    type_ = value.type
+    return math.prod(type_.shape) if isinstance(type_, ir.RankedTensorType) else 0
 
 
 def num_bytes(value: ir.Value) -> int:
     """Bytes of a whole tensor; 0 for other types."""
-    return num_elements(value) * itemsize(dtype_of(value))
+    type_ = value.type
+    if not isinstance(type_, ir.RankedTensorType):
+        return 0
+    return math.prod(type_.shape) * itemsize(dtype_name(type_.element_type))

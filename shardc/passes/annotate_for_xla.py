@@ -20,6 +20,7 @@ from shardc.ir.attributes import (
 )
 from shardc.ir.pass_manager import Pass
 from shardc.ir.shardings import (
+    attrs_on,
     from_attr,
     operand_shardings,
     result_shardings,
@@ -63,6 +64,7 @@ class AnnotateForXla(Pass):
         for function in functions(module):
             mesh = f"stage{get_int(function, STAGE) or 0}"
             written = value_shardings(function)
+            attr_of = attrs_on(mesh)
             for op in planned_ops(function):
                 if _needs_planned_operands(op):
                     _place_operands(op, written, mesh)
@@ -81,7 +83,7 @@ class AnnotateForXla(Pass):
                     del op.attributes[SHARDING]
                     _constrain(op, [to_attr(_whole(s), mesh) for s in shardings])
                 elif shardings is not None:
-                    set_result_shardings(op, [_whole(s) for s in shardings], mesh)
+                    set_result_shardings(op, [_whole(s) for s in shardings], attr_of)
                     if _may_drop_nan(op):
                         written.pop(op.results[0], None)  # a later value may get its address
                         _reduce_integers(op)

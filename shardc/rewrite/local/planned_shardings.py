@@ -17,7 +17,7 @@ from shardc.ir.attributes import (
     set_result_attrs,
     str_array,
 )
-from shardc.ir.shardings import set_operand_shardings, set_result_shardings, to_attr
+from shardc.ir.shardings import attrs_on, set_operand_shardings, set_result_shardings
 from shardc.ir.walk import body, planned_ops, symbol, terminator
 from shardc.plan.decisions import FunctionSharding
 from shardc.plan.layout import TensorSharding
@@ -29,7 +29,7 @@ def write_shardings(function: ir.Operation, planned: FunctionSharding) -> None:
     Raises:
         PlanError: SHARDC-200, `planned` was made for another function.
     """
-    mesh = f"stage{get_int(function, STAGE) or 0}"
+    attr_of = attrs_on(f"stage{get_int(function, STAGE) or 0}")
     all_ops = planned_ops(function)
     if len(all_ops) != len(planned.ops):
         raise _mismatch(
@@ -38,8 +38,8 @@ def write_shardings(function: ir.Operation, planned: FunctionSharding) -> None:
     for op, chosen in zip(all_ops, planned.ops, strict=True):
         if (len(op.operands), len(op.results)) != (len(chosen.operands), len(chosen.results)):
             raise _mismatch(f"'{op.name}' in @{symbol(function)} is not the op that was planned")
-        set_operand_shardings(op, chosen.operands, mesh)
-        set_result_shardings(op, chosen.results, mesh)
+        set_operand_shardings(op, chosen.operands, attr_of)
+        set_result_shardings(op, chosen.results, attr_of)
         if chosen.reduce_axes:
             op.attributes[REDUCE_AXES] = str_array(chosen.reduce_axes)
 
@@ -49,7 +49,7 @@ def write_shardings(function: ir.Operation, planned: FunctionSharding) -> None:
         if len(attrs) != len(shardings):
             raise _mismatch(f"@{symbol(function)} takes or gives other values than were planned")
         return [
-            {**each, SHARDING: to_attr(sharding, mesh)}
+            {**each, SHARDING: attr_of(sharding)}
             for each, sharding in zip(attrs, shardings, strict=True)
         ]
 

@@ -10,7 +10,13 @@ from shardc.analysis.shardings.strategies import Strategy, splitting, value_shar
 from shardc.ir.attributes import REDUCE_AXES, SHARDING, set_arg_attrs, set_result_attrs, str_array
 from shardc.ir.context import parse
 from shardc.ir.pass_manager import run_passes
-from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
+from shardc.ir.shardings import (
+    add_mesh,
+    attrs_on,
+    set_operand_shardings,
+    set_result_shardings,
+    to_attr,
+)
 from shardc.ir.tensor_types import dtype_of, shape_of
 from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.pipeline import LOCAL_LOWERING
@@ -74,8 +80,8 @@ def annotated(text: str, strategy: Strategy, mesh: Mesh = MESH) -> ir.Module:
             else:
                 operands = tuple(whole(value) for value in op.operands)
                 results = tuple(whole(value) for value in op.results)
-            set_operand_shardings(op, operands, "mesh")
-            set_result_shardings(op, results, "mesh")
+            set_operand_shardings(op, operands, attrs_on("mesh"))
+            set_result_shardings(op, results, attrs_on("mesh"))
         set_arg_attrs(
             main,
             [{SHARDING: to_attr(wanted.get(v, whole(v)), "mesh")} for v in body(main).arguments],

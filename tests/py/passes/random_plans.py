@@ -19,7 +19,13 @@ from shardc.ir.attributes import (
     set_result_attrs,
     str_array,
 )
-from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
+from shardc.ir.shardings import (
+    add_mesh,
+    attrs_on,
+    set_operand_shardings,
+    set_result_shardings,
+    to_attr,
+)
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import CONTROL_FLOW, body, main_function, planned_ops, terminator
 from shardc.plan.layout import Mesh
@@ -51,8 +57,8 @@ def plan_at_random(module: ir.Module, mesh: Mesh, seed: int) -> None:
             chosen = options[random.integers(len(options))]
             for result, sharding in zip(op.results, chosen.results, strict=True):
                 sums[result] = set(sharding.unreduced)
-            set_operand_shardings(op, chosen.operands, "mesh")
-            set_result_shardings(op, chosen.results, "mesh")
+            set_operand_shardings(op, chosen.operands, attrs_on("mesh"))
+            set_result_shardings(op, chosen.results, attrs_on("mesh"))
             if chosen.reduce_axes:
                 op.attributes[REDUCE_AXES] = str_array(chosen.reduce_axes)
 
@@ -82,8 +88,8 @@ def plan_control_flow_at_random(op: ir.Operation, mesh: Mesh, random: np.random.
         choice = whole_strategy(op.operands[0], result=False)
         options = [choice, *(result_strategies(value, mesh) for value in op.results)]
     chosen = [each[random.integers(len(each))] for each in options]
-    set_operand_shardings(op, [s for each in chosen for s in each.operands], "mesh")
-    set_result_shardings(op, [s for each in chosen for s in each.results], "mesh")
+    set_operand_shardings(op, [s for each in chosen for s in each.operands], attrs_on("mesh"))
+    set_result_shardings(op, [s for each in chosen for s in each.results], attrs_on("mesh"))
 
 
 def in_condition(op: ir.Operation) -> bool:

@@ -13,7 +13,13 @@ from shardc.analysis.shardings.strategies import value_shardings
 from shardc.cost.reshard import describe
 from shardc.ir.attributes import SHARDING, set_result_attrs
 from shardc.ir.context import parse
-from shardc.ir.shardings import add_mesh, set_operand_shardings, set_result_shardings, to_attr
+from shardc.ir.shardings import (
+    add_mesh,
+    attrs_on,
+    set_operand_shardings,
+    set_result_shardings,
+    to_attr,
+)
 from shardc.ir.walk import main_function, ops
 from shardc.plan.layout import Mesh, TensorSharding
 from tests.py.passes.on_devices import run_local, run_whole
@@ -100,8 +106,8 @@ def test_constants_are_made_in_parts(text: str) -> None:
         main = main_function(module.operation)
         with module.context, ir.Location.unknown():
             add_mesh(module.operation, "mesh", MESH)
-            set_operand_shardings(ops(main)[0], [], "mesh")
-            set_result_shardings(ops(main)[0], [sharding], "mesh")
+            set_operand_shardings(ops(main)[0], [], attrs_on("mesh"))
+            set_result_shardings(ops(main)[0], [sharding], attrs_on("mesh"))
             set_result_attrs(main, [{SHARDING: to_attr(sharding, "mesh")}])
         (got,) = run_local(localized(module), MESH, [])
         np.testing.assert_array_equal(got, expected)
