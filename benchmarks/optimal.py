@@ -1,16 +1,21 @@
 """The schedule `optimal` beside every family within the same memory, on 8 device groups.
 
-    python -m benchmarks.optimal [--effort 30]
+    python -m benchmarks.optimal [--effort 30] [--out rows.jsonl]
+    python -m benchmarks.optimal --table rows.jsonl
 
-One line per times of F, B and W and number of microbatches that a group may hold: the shortest span
-of a family that fits, the span and bound of `optimal`, and the seconds that the search took. Ends
-with 1 where a family is shorter.
+One row per times of F, B and W and number of microbatches that a group may hold: the shortest span
+of a family that fits, the span and bound of `optimal`, and the seconds that the search took, beside
+the load of the machine. Ends with 1 where a family is shorter.
 """
 
 import argparse
+import json
+import os
 import sys
 import time
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 from shardc.schedule.check import peaks
 from shardc.schedule.families import built_in
@@ -46,33 +51,70 @@ def families(costs: Costs) -> dict[str, tuple[Amount, Amount]]:
     return found
 
 
+def row(times: Times, limit: int, effort_s: float) -> dict[str, Any]:
+    """What `optimal` and the families take within a limit."""
+    costs = Costs(times, TRANSFER_S, limit, effort_s=effort_s)
+    known = families(costs)
+    fitting = {name: length for name, (length, held) in known.items() if held <= limit}
+    start_s, start_cpu_s = time.monotonic(), time.process_time()
+    best = plan_schedule("optimal", WORK, costs)
+    took_s, cpu_s = time.monotonic() - start_s, time.process_time() - start_cpu_s
+    name, shortest = min(fitting.items(), key=lambda each: each[1])
+    assert best.lower_bound is not None, "optimal has a bound"
+    return {
+        "times": [times.forward_s, times.backward_s, times.weight_s],
+        "limit": limit,
+        "families": len(known),
+        "fitting": len(fitting),
+        "shortest_family": name,
+        "family_span": float(shortest),
+        "optimal_span": float(span(best, costs)),
+        "lower_bound": float(best.lower_bound),
+        "chunks": best.work.chunks,
+        "slices": best.work.slices,
+        "copies": best.work.replicas,
+        "seconds": round(took_s, 1),
+        "processor_seconds": round(cpu_s, 1),
+        "load": [round(load, 1) for load in os.getloadavg()],
+    }
+
+
+def line(found: dict[str, Any]) -> str:
+    """A row of the table in docs/schedules.md."""
+    parts = {name: found[name] for name in ("chunks", "slices", "copies") if found[name] > 1}
+    cells = (
+        ", ".join(map(str, found["times"])),
+        str(found["limit"]),
+        f"{found['fitting']} of {found['families']}",
+        f"{found['family_span']:g} ({found['shortest_family']})",
+        f"{found['optimal_span']:g}",
+        f"{found['lower_bound']:g}",
+        ", ".join(f"{count} {name}" for name, count in parts.items()) or "-",
+        f"{found['seconds']:.0f}, {found['processor_seconds']:.0f}",
+        f"{found['load'][0]:g}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--effort", type=float, default=30.0, help="counted work per search")
-    effort_s = parser.parse_args().effort
+    parser.add_argument("--out", type=Path, help="rows are added to it, one per line")
+    parser.add_argument("--table", type=Path, help="prints rows written before")
+    options = parser.parse_args()
+    if options.table is not None:
+        for text in options.table.read_text().splitlines():
+            print(line(json.loads(text)))
+        return 0
     behind = False
     for times in TIMES:
         for limit in LIMITS:
-            costs = Costs(times, TRANSFER_S, limit, effort_s=effort_s)
-            known = families(costs)
-            fitting = {name: length for name, (length, held) in known.items() if held <= limit}
-            start_s, start_cpu_s = time.monotonic(), time.process_time()
-            best = plan_schedule("optimal", WORK, costs)
-            took_s = time.monotonic() - start_s
-            cpu_s = time.process_time() - start_cpu_s
-            name, shortest = min(fitting.items(), key=lambda each: each[1])
-            length, bound = span(best, costs), best.lower_bound
-            assert bound is not None, "optimal has a bound"
-            behind |= length > shortest
-            work = best.work
-            print(
-                f"F={times.forward_s} B={times.backward_s} W={times.weight_s} held<={limit}:"
-                f" {len(fitting)} of {len(known)} families fit, {name} {float(shortest):g};"
-                f" optimal {float(length):g} >= {float(bound):g} (chunks {work.chunks}, slices"
-                f" {work.slices}, copies {work.replicas}) in {took_s:.0f} s, {cpu_s:.0f} s of the"
-                " processor",
-                flush=True,
-            )
+            found = row(times, limit, options.effort)
+            behind |= found["optimal_span"] > found["family_span"]
+            print(line(found), flush=True)
+            if options.out is not None:
+                with options.out.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
     return int(behind)
 
 

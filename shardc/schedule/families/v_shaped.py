@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from shardc.schedule.family import Costs, Lanes, Order, ScheduleFamily, framed
 from shardc.schedule.orders.fill import Filler, Filling
+from shardc.schedule.orders.neighbour_swaps import shortened
 from shardc.schedule.orders.squeeze import Lane, squeeze, with_weights
 from shardc.schedule.placement import zigzag
 from shardc.schedule.simulate import lengths
@@ -26,6 +27,9 @@ OVERTAKING = (
     *(Filling(loose=True, reserve=reserve) for reserve in (1, 2, 4)),
 )
 MOST_TASKS = 1024  # forwards of a step up to which all fillings are tried
+MOST_SHORTENED = 8  # orders, the shortest first, whose neighbours are swapped
+MOST_MOVES = 200  # of each of them
+MOST_TIMED = 2_000_000  # tasks, over all their moves: a second or two
 QUICK_TASKS = 256  # forwards of a step up to which the search is fast
 
 Offsets = Sequence[tuple[int, int, int, int]]
@@ -81,7 +85,8 @@ def _paired(forwards: Sequence[tuple[int, int]], slot: int) -> Offsets:
 
 
 def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[int], int]) -> Order:
-    """The pattern that is fastest once its gaps are squeezed out, among those that fit.
+    """The pattern that is fastest once its gaps are squeezed out, among those that fit; then
+    neighbours are swapped as long as that makes it shorter.
 
     Args:
         most: (p) -> microbatches that a group may hold.
@@ -100,7 +105,12 @@ def repeating(offsets_of: Callable[[int], Iterator[Offsets]], most: Callable[[in
         found += _filled(filler, loose, OVERTAKING[:1] if few else OVERTAKING)
         if not found:  # what ran early took the room of others: keep more free
             found = _filled(filler, loose, OVERTAKING)
-        return _best(found, work, costs)
+        ranked = _ranked(found, work, costs)
+        if costs.is_rough:
+            return ranked[0]
+        moves = min(MOST_MOVES, MOST_TIMED // (MOST_SHORTENED * len(filler.tasks)))
+        shorter = [shortened(filler, lanes, moves) for lanes in ranked[:MOST_SHORTENED]]
+        return _ranked([ranked[0], *shorter], work, costs)[0]
 
     return order
 
@@ -161,8 +171,8 @@ def _filled(filler: Filler, orders: Iterable[Lanes], fillings: Sequence[Filling]
     return [lanes for lanes in filled if lanes is not None]
 
 
-def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
-    """The one with the shortest span; ties are broken by the shortest step, then by position."""
+def _ranked(orders: Sequence[Lanes], work: Work, costs: Costs) -> list[Lanes]:
+    """Distinct ones by span; ties are broken by the length of the step, then by position."""
     assert orders, f"no order of {work.num_groups} groups fits"
     graph, of = work.graph(zigzag(work)), costs.durations(work)
 
@@ -171,13 +181,13 @@ def _best(orders: Sequence[Lanes], work: Work, costs: Costs) -> Lanes:
         return lengths(schedule, graph, of, costs.send_s)
 
     distinct = dict.fromkeys(tuple(map(tuple, lanes)) for lanes in orders)
-    return min(distinct, key=takes)
+    return sorted(distinct, key=takes)
 
 
 def zero_bubble(work: Work, costs: Costs) -> Lanes:
     """ZB-V: memory of 1F1B's first stage, no bubble if F, B and W take the same time."""
     filler = Filler(work, zigzag(work), costs, work.num_groups)
-    return _best(_filled(filler, [_zero_bubble(work)], FILLINGS), work, costs)
+    return _ranked(_filled(filler, [_zero_bubble(work)], FILLINGS), work, costs)[0]
 
 
 def _zero_bubble(work: Work) -> Lanes:

@@ -8,6 +8,7 @@ from shardc.errors import ScheduleError
 from shardc.schedule.check import check
 from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, most_held
+from shardc.schedule.orders.improve import improved_order
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import Amount, Task
 from shardc.schedule.times import Times, durations
@@ -213,6 +214,20 @@ def test_v_min_and_v_half_are_at_or_below_the_closed_forms(p: int) -> None:
 @pytest.mark.parametrize(("p", "m"), [(2, 6), (4, 12), (5, 10), (7, 14), (8, 24)])
 def test_1f1b_v_waits_no_longer_than_1f1b(p: int, m: int) -> None:
     assert run("1f1b-v", p, m).bubble <= run("1f1b", p, m).bubble
+
+
+@pytest.mark.parametrize(
+    ("m", "bubble"), [(4, half(13)), (5, 7), pytest.param(6, half(15), marks=pytest.mark.slow)]
+)
+def test_on_three_groups_nothing_with_the_memory_of_1f1b_v_is_shorter(
+    m: int, bubble: Amount
+) -> None:
+    """Not even 1F1B's bubble of 6 is possible: the search proves it for all orders."""
+    costs = Costs(max_activations=2, barrier=True)
+    known = run("1f1b-v", 3, m)
+    found = improved_order(known.planned, costs, 60)
+    assert known.bubble == bubble > run("1f1b", 3, m).bubble
+    assert found.lower_bound == known.result.makespan_s
 
 
 @pytest.mark.parametrize("name", MOST_HELD)
