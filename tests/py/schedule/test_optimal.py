@@ -110,11 +110,11 @@ def distinct(kinds: list[str]) -> list[tuple[str, ...]]:
     return found
 
 
+SMALL = [(p, m, limit) for p in (1, 2, 3) for m in (1, 2, 3) for limit in range(1, m + 1)]
+
+
 @pytest.mark.parametrize("times", [Times(), Times(2, 3, 1), Times(3, 1, 2)])
-@pytest.mark.parametrize(
-    ("p", "m", "limit"),
-    [(1, 3, 1), (2, 2, 1), (2, 2, 2), (2, 3, 2), (2, 3, 3), (3, 2, 1), (3, 2, 2), (3, 3, 2)],
-)
+@pytest.mark.parametrize(("p", "m", "limit"), SMALL[:-1])
 def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) -> None:
     expected = shortest_span(p, m, times, Fr(1, 2), limit)
     found = run("optimal", p, m, chunks=1, times=times, transfer=Fr(1, 2), limit=limit)
@@ -155,8 +155,12 @@ def test_optimal_knows_unequal_stages_and_transfers(
         assert span == expected == found.lower_bound
 
 
-def test_three_microbatches_on_three_stages_equal_brute_force() -> None:
-    times = Times(2, 3, 1)
+@pytest.mark.parametrize(
+    "times",
+    [Times(2, 3, 1), *(pytest.param(t, marks=pytest.mark.slow) for t in (Times(), Times(3, 1, 2)))],
+)
+def test_three_microbatches_on_three_stages_equal_brute_force(times: Times) -> None:
+    """The largest of the small sizes, apart because trying all orders takes seconds."""
     found = run("optimal", 3, 3, chunks=1, times=times, transfer=Fr(1, 2), limit=3)
     assert (
         found.result.span_s == found.planned.lower_bound == shortest_span(3, 3, times, Fr(1, 2), 3)
