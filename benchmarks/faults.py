@@ -54,6 +54,7 @@ OWN = [(how, "") for how in ("version", "shapes", "plan", "scalar", "full")]
 OWN += [(how, TRANSFER) for how in SIGNALS]
 OWN += [("absent", phase) for phase in BEGINNING]
 OWN += [(how, phase) for how in ("raise", "exit") for phase in (*BEGINNING, "steps")]
+OWN += [(how, "steps") for how in ("rows", "gone", "caught")]  # of one process alone
 KINDS = [(how, phase) for how in SIGNALS for phase in PHASES] + OWN
 PATIENCE = 12  # limits behind the launch: then the job has not come to its fault
 MOST_LIMITS = 3  # behind the fault: then the job hangs
@@ -62,6 +63,7 @@ SAID = {
     "shapes": r"rank RANK differs from rank 0 in its arguments",
     "plan": r"rank RANK differs from rank 0 in its options",
     "scalar": r"differs between rank RANK and rank 0",
+    "rows": r"rank RANK has come to where all agree on a plan",
 }
 NAMED = (
     r"rank RANK\b.*(dead|stopped|missing|gone|failed|ended|cannot|has not)|task:RANK\b"
@@ -135,7 +137,7 @@ def run(
 ) -> tuple[dict[str, Any], list[str]]:
     """One job of two processes with one fault: its row, and what it said."""
     differs = how in ("version", "shapes", "plan", "scalar")  # from rank 0
-    rank = 1 if differs else chance.randrange(2)
+    rank = 1 if differs or how == "caught" else chance.randrange(2)
     comes = how in SIGNALS and phase in PHASES  # from here; else the worker does it itself
     wait_s = chance.uniform(0, PHASES[phase]) if comes else 0.0
     row: dict[str, Any] = {"fault": how, "phase": phase, "rank": rank, "wait_s": round(wait_s, 2)}

@@ -24,7 +24,7 @@ from shardc.runtime.context_mesh import no_context_mesh
 from shardc.runtime.interpreter import Interpreter
 from shardc.runtime.interrupts import deferred_interrupt
 from shardc.runtime.nan_checks import NotFiniteError
-from shardc.runtime.processes.arrays import is_here
+from shardc.runtime.processes.arrays import in_memory, is_here
 from shardc.runtime.processes.job import is_several
 from shardc.runtime.user_places import UserShardings
 
@@ -166,7 +166,7 @@ class Compiled(PlacedSignature, Told):
                 continue  # weakly typed or not, it only aliases a value held elsewhere
             results[i] = self._as_weak(i, results[i])
         for i, kind in self._memory_out:
-            results[i] = jax.device_put(results[i], results[i].sharding.with_memory_kind(kind))
+            results[i] = in_memory(results[i], kind)
         for i, impl in self._keys_out:
             results[i] = jax.random.wrap_key_data(_unsplit(results[i]), impl=impl)
         return jax.tree.unflatten(self.out_tree, results)

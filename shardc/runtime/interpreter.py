@@ -194,11 +194,15 @@ class Interpreter:
             self.unreturned_results = None
             trace = self.last_trace = Trace()
             trace.measured = next_step()
-            if any(checks):
-                # JAX's own check would also reject partial sums, and interrupt between updates.
-                with jax.debug_nans(False), jax.debug_infs(False):
-                    return self._step(arguments, trace, checks)
-            return self._step(arguments, trace, None)
+            try:
+                if any(checks):
+                    # JAX's check would also reject partial sums, and interrupt between updates.
+                    with jax.debug_nans(False), jax.debug_infs(False):
+                        return self._step(arguments, trace, checks)
+                return self._step(arguments, trace, None)
+            except BaseException:
+                self._placer.abandoned()
+                raise
 
     def _step(
         self,

@@ -119,6 +119,9 @@ class ArgumentPlacer:
     def completed(self) -> None:
         """The step has run to its end."""
 
+    def abandoned(self) -> None:
+        """An exception ends the call, before or in its step."""
+
     def place(self, values: Sequence[Any]) -> list[jax.Array | None]:
         """One array per argument, None for arguments that no program reads.
 

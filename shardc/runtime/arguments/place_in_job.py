@@ -11,7 +11,14 @@ from shardc.plan.executable import ArgumentSpec
 from shardc.runtime.arguments.place import ArgumentPlacer
 from shardc.runtime.messages.between import Between
 from shardc.runtime.processes.agreement import Agreement
-from shardc.runtime.processes.arrays import assembled, is_here, nowhere_here, pieces_of, put
+from shardc.runtime.processes.arrays import (
+    assembled,
+    in_memory,
+    is_here,
+    nowhere_here,
+    pieces_of,
+    put,
+)
 from shardc.runtime.transfers import Transfers, reshaped_place
 
 
@@ -49,13 +56,16 @@ class JobPlacer(ArgumentPlacer):
     def completed(self) -> None:
         self._agreement.steps.end()
 
+    def abandoned(self) -> None:
+        self._agreement.steps.leave()
+
     def _put(self, values: list[Any], targets: list[NamedSharding]) -> Sequence[jax.Array]:
         return [put(value, target) for value, target in zip(values, targets, strict=True)]
 
     def _bring(self, i: int, value: jax.Array, target: NamedSharding) -> jax.Array:
         shape = self._shapes[i]
         assert shape is not None, "an argument that a program reads has a shape"
-        value = _without_explicit_axes(value)
+        value = _without_explicit_axes(in_memory(value, target.memory_kind))
         if self._cut[i]:
             value = self._cut_into_microbatches(value, shape, target)
         if value.sharding.is_equivalent_to(target, value.ndim):
@@ -76,8 +86,6 @@ def _is_own(value: Any) -> bool:
     """Whether a value, such as a number, belongs to each process instead of the whole job."""
     if not isinstance(value, jax.Array):
         return True
-    if value.is_deleted():
-        return False
     return not isinstance(value.sharding, NamedSharding) and value.is_fully_addressable
 
 

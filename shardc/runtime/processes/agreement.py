@@ -25,11 +25,12 @@ class Steps:
 
     Args:
         begin: notes that a step begins, and returns its number.
+        leave: notes that an exception has ended it.
     """
 
-    def __init__(self, begin: Callable[[], int]) -> None:
-        self._begin = begin
-        self._is_open = False
+    def __init__(self, begin: Callable[[], int], leave: Callable[[], None]) -> None:
+        self._begin, self._leave = begin, leave
+        self._is_open = self._is_left = False
 
     def begin(self) -> int:
         """The number of the next step; InputError (SHARDC-282) if the one before has not ended."""
@@ -47,12 +48,18 @@ class Steps:
         """The step has run to its end."""
         self._is_open = False
 
+    def leave(self) -> None:
+        """An exception ends the call of a step, which may have begun."""
+        if self._is_open and not self._is_left:
+            self._is_left = True
+            self._leave()
+
 
 class Agreement:
     """Compares the arguments of each process with those of process 0, step by step.
 
     Args:
-        name: of the step, the same in all processes.
+        name: of the program, the same in all processes.
         steps: of this process.
     """
 
@@ -61,21 +68,33 @@ class Agreement:
         self.steps = steps
 
     def check_step(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """Begins a step; InputError (SHARDC-282) if process 0 passes it different arguments."""
-        step = self.steps.begin()
-        own = b"".join(_digest(value) for value in values)
-        key = f"step/{self._name}"
-        if self._coordination.rank == 0:
-            self._coordination.set(f"{key}/{step}", own)
+        """Begins a step.
+
+        Raises:
+            InputError: SHARDC-282, process 0 runs another program, or passes other arguments.
+        """
+        step, rank = self.steps.begin(), self._coordination.rank
+        own = [_hash(self._name.encode()), *map(_digest, values)]
+        if rank == 0:
+            self._coordination.set(f"step/{step}", b"".join(own))
             if step > KEPT_STEPS:
-                self._coordination.delete(f"{key}/{step - KEPT_STEPS}")
+                self._coordination.delete(f"step/{step - KEPT_STEPS}")
             return
-        first = self._wait(f"{key}/{step}")
-        for i, name in enumerate(names):
-            if first[_SIZE * i : _SIZE * (i + 1)] != own[_SIZE * i : _SIZE * (i + 1)]:
+        # Under the number of the step alone: a process that runs another program finds it, too.
+        said = self._wait(f"step/{step}")
+        first = [said[i : i + _SIZE] for i in range(0, len(said), _SIZE)]
+        if first[0] != own[0]:
+            raise InputError(
+                f"rank {rank} runs another program than rank 0 in step {step}",
+                help="call the same functions, with arguments of the same shapes, types and memory"
+                " kinds, in the same order on all processes",
+                code="SHARDC-282",
+            )
+        for name, value, theirs, ours in zip(names, values, first[1:], own[1:], strict=True):
+            if theirs != ours:
                 raise InputError(
-                    f"argument '{name}' differs between rank {self._coordination.rank} and"
-                    f" rank 0 in step {step}: {_said(values[i])} here",
+                    f"argument '{name}' differs between rank {rank} and rank 0 in step {step}:"
+                    f" {_said(value)} here",
                     help="pass the same numbers on all processes; rows that differ from process to"
                     " process are one array: jax.make_array_from_process_local_data("
                     "shardc.batch_sharding(), rows)",
@@ -86,19 +105,22 @@ class Agreement:
 _SIZE = 8
 
 
+def _hash(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=_SIZE).digest()
+
+
 def _digest(value: Any) -> bytes:
     if isinstance(value, jax.Array):
         sharding = value.sharding
-        if not isinstance(sharding, NamedSharding):  # a deleted array: refused later
-            text = f"{value.dtype}{value.shape}{sharding}".encode()
-            return hashlib.blake2b(text, digest_size=_SIZE).digest()
+        if not isinstance(sharding, NamedSharding):  # no program reads it
+            return _hash(f"{value.dtype}{value.shape}{sharding}".encode())
         devices = [device.id for device in sharding.mesh.devices.flat]
         axes = [(name, size) for name, size in sharding.mesh.shape.items() if size > 1]
         text = f"{value.dtype}{value.shape}{axes}{devices}{_splits(sharding)}".encode()
     else:
         array = np.asarray(value)
         text = f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
-    return hashlib.blake2b(text, digest_size=_SIZE).digest()
+    return _hash(text)
 
 
 def _splits(sharding: Any) -> list[tuple[int, str]]:

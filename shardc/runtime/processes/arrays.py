@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 
 def is_here(sharding: Sharding) -> bool:
@@ -35,6 +35,23 @@ def put(value: np.ndarray[Any, Any], sharding: NamedSharding) -> jax.Array:
     index = sharding.devices_indices_map(value.shape)
     pieces = jax.device_put([np.asarray(value[index[d]], order="C") for d in devices], devices)
     return assembled(value.shape, sharding, dict(zip(devices, pieces, strict=True)), value.dtype)
+
+
+def in_memory(array: jax.Array, kind: str | None) -> jax.Array:
+    """The array in another memory of its devices; each process copies its own pieces.
+
+    In which memory the other processes have theirs does not matter.
+
+    Args:
+        kind: such as "device"; None: as it is.
+    """
+    if kind is None or array.sharding.memory_kind == kind:
+        return array
+    pieces = pieces_of(array)
+    places = [SingleDeviceSharding(device, memory_kind=kind) for device in pieces]
+    moved = jax.device_put(list(pieces.values()), places)
+    there = array.sharding.with_memory_kind(kind)
+    return assembled(array.shape, there, dict(zip(pieces, moved, strict=True)), array.dtype)
 
 
 def pieces_of(array: jax.Array) -> dict[jax.Device, jax.Array]:

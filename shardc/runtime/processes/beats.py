@@ -16,19 +16,21 @@ ABSENT, RUNS, ENDED = "absent", "runs", "ended"
 class Reached(NamedTuple):
     """Progress of a process; all processes reach the same points, in the same order.
 
+    So of two processes, one is behind the other in nothing; else they have parted.
+
     Attributes:
         devices: 1 once it has asked JAX for its devices; JAX returns them when all have asked.
         plans: how many plans it has begun to agree on.
-        steps: how many steps it has begun.
+        steps: how many steps it has begun, and has not left by an exception.
     """
 
     devices: int = 0
     plans: int = 0
     steps: int = 0
 
-    @property
-    def points(self) -> int:
-        return sum(self)
+    def is_behind(self, other: "Reached") -> bool:
+        """Whether the other process has come to a point that this one has not."""
+        return any(own < theirs for own, theirs in zip(self, other, strict=True))
 
 
 NOWHERE = Reached()
@@ -86,9 +88,9 @@ class Beats:
                 self._behind_s[rank] = None  # it makes progress; its heartbeat is just older
             self._texts[rank], self._since_s[rank] = found, now_s
             self._reached[rank] = reached
-        most = max(reached.points for reached in self._reached)
+        most = Reached(*map(max, zip(*self._reached, strict=True)))
         for rank, reached in enumerate(self._reached):
-            if reached.points == most:
+            if not reached.is_behind(most):
                 self._behind_s[rank] = None
             elif self._behind_s[rank] is None:
                 self._behind_s[rank] = now_s

@@ -5,7 +5,7 @@ import threading
 
 import jax
 
-from shardc.errors import ClusterError
+from shardc.errors import ClusterError, PlanError
 from shardc.runtime.processes.agreement import Agreement, Steps
 from shardc.runtime.processes.coordination import Coordination, cache_in_every_process
 from shardc.runtime.processes.waiting import is_alone, limit_s
@@ -24,7 +24,7 @@ class Job:
         self.watch.start()
         cache_in_every_process()
         self._names = 0
-        self._steps = Steps(self.watch.begin_step)
+        self._steps = Steps(self.watch.begin_step, self.watch.leave_step)
 
     def new_plan(self) -> str:
         """A name for the next thing that all processes agree on, in the same order."""
@@ -40,6 +40,8 @@ class Job:
 
         Raises:
             ClusterError: SHARDC-281, that process has ended without writing it.
+            PlanError: SHARDC-280, it has gone on without it: it runs a step where this process
+                plans, or the other way round.
         """
         while True:
             has_left = self.watch.has_left(rank)
@@ -51,6 +53,14 @@ class Job:
                     f"rank {rank} has ended, and rank {self.rank} waits for it ({key})",
                     help="call the same functions of shardc in the same order on all processes",
                     code="SHARDC-281",
+                )
+            if (parted := self.watch.parted(rank)) is not None:
+                raise PlanError(
+                    f"{parted}: they call different functions, or one passes arguments of other"
+                    " types",
+                    help="call the same functions, with arguments of the same shapes, types and"
+                    " memory kinds, in the same order on all processes",
+                    code="SHARDC-280",
                 )
 
     def meet(self, name: str) -> None:

@@ -181,9 +181,8 @@ def _of_the_job(value: jax.Array) -> jax.Array:
     if not isinstance(sharding, NamedSharding) or _is_key(value.dtype) or jax.process_count() == 1:
         return value
     named: Any = JobSharding
-    return assembled(
-        value.shape, named(sharding.mesh, sharding.spec), pieces_of(value), value.dtype
-    )
+    place = named(sharding.mesh, sharding.spec, memory_kind=sharding.memory_kind)
+    return assembled(value.shape, place, pieces_of(value), value.dtype)
 
 
 def _elsewhere(arg: Any) -> jax.Array:

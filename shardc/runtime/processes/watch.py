@@ -91,6 +91,20 @@ class Watch:
         self._reached = self._reached._replace(steps=self._reached.steps + 1)
         return self._reached.steps
 
+    def leave_step(self) -> None:
+        """An exception has ended the step: to the others, this process has not begun it."""
+        self._reached = self._reached._replace(steps=self._reached.steps - 1)
+
+    def parted(self, rank: int) -> str | None:
+        """How this process and another one have gone different ways; None if they have not."""
+        own, theirs = self._reached, self._seen()[rank].reached
+        if not (own.is_behind(theirs) and theirs.is_behind(own)):
+            return None
+        return (
+            f"rank {rank} has {_next(own, theirs)}, and rank {self._coordination.rank} has"
+            f" {_next(theirs, own)}"
+        )
+
     def has_left(self, rank: int) -> bool:
         """Whether another process has ended or failed."""
         is_other = rank != self._coordination.rank
@@ -195,7 +209,7 @@ class Watch:
             elif not seen.reached.devices and waited_s == 0:
                 continue
             elif seen.state == ENDED:
-                is_missed = seen.reached.devices and seen.reached.points < self._reached.points
+                is_missed = seen.reached.devices and seen.reached.is_behind(self._reached)
                 if is_missed or (not seen.reached.devices and waited_s > 2 * self._interval_s):
                     return f"rank {rank} ended before it had {_next(seen.reached, self._reached)}"
             elif quiet_s > (silence_s / 2 if lag_s > silence_s else silence_s):

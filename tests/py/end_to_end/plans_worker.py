@@ -4,9 +4,10 @@
         tests/py/end_to_end/plans_worker.py FOLDER gpipe:2:1 1f1b:4:2:fed
 
 A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process (1/2: of the first two processes
-only), and `fed` if each passes its rows of the batch. Losses, state and order of actions are
-checked in each process, the first step of gpipe by shardc as well. With `--differ` rank 1 then asks
-for something else than rank 0, in four ways, of which the last ends the job.
+only), and `fed` if each passes its rows of the batch; with `host` the momenta are kept in the
+memory of the host, and rank 1 alone passes weights and rows from there. Losses, state and order of
+actions are checked in each process, the first step of gpipe by shardc as well. With `--differ` rank
+1 then asks for something else than rank 0, in four ways, of which the last ends the job.
 """
 
 import sys
@@ -31,11 +32,23 @@ import shardc
 from shardc.errors import PlanError
 
 STEPS = 2
+HOST = "pinned_host"
 
 
-def trained_with(devices, schedule, stages, microbatches=4, check="never"):
+def step_from_host(state, x):
+    """`step` with momenta that lie in the memory of the host; the rest may."""
+    state, x = jax.device_put((state, x), jax.memory.Space.Device)
+    state, loss = step(state, x)
+    return {**state, "m": jax.device_put(state["m"], jax.memory.Space.Host)}, loss
+
+
+def in_host_memory(tree):
+    return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind(HOST)), tree)
+
+
+def trained_with(devices, schedule, stages, microbatches=4, check="never", fun=step):
     return shardc.jit(
-        step,
+        fun,
         donate_argnums=0,
         batch_argnums=1,
         stages=stages,
@@ -49,17 +62,24 @@ def trained_with(devices, schedule, stages, microbatches=4, check="never"):
 
 def run(folder, plan, whole, reference):
     """Two more steps under a plan, from what is saved; the state of `jax.jit` behind them."""
-    schedule, stages, devices, *feeds = plan.split(":")
+    schedule, stages, devices, *rest = plan.split(":")
+    is_fed, is_host = "fed" in rest, "host" in rest
     count, _, processes = devices.partition("/")
     ranks = range(int(processes or jax.process_count()))
     every = [d for p in ranks for d in jax.local_devices(p)[: int(count)]]
     check = "first" if schedule == "gpipe" else "never"
-    trained = trained_with(every, schedule, int(stages), check=check)
+    fun = step_from_host if is_host else step
+    trained = trained_with(every, schedule, int(stages), check=check, fun=fun)
     manager, begin, state = restored(folder, trained, initial(), ROWS)
     for batch in batches(begin + STEPS, ROWS)[begin:]:
-        state, loss = trained(state, fed(batch, every) if feeds else batch)
+        rows = fed(batch, every) if is_fed else batch
+        if is_host and jax.process_index() == 1:
+            rows, state["w"] = in_host_memory((rows, state["w"]))
+        state, loss = trained(state, rows)
         reference, wanted = whole(reference, batch)
         np.testing.assert_allclose(loss, wanted, rtol=1e-5)  # every process can read it
+    kinds = {value.sharding.memory_kind for value in state["m"]}
+    assert kinds == {HOST if is_host else "device"}, kinds
     pieces = check_pieces(state, reference)
     saved(manager, begin + STEPS, state)
     manager.close()

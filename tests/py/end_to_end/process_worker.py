@@ -120,6 +120,15 @@ def hurt(how, when, at):
         time.sleep(1000)
 
 
+def unlike(how, state, batch):
+    """A batch of other shapes, which asks for another plan; a part of the state gone, or other."""
+    if how == "gone":
+        state["w"][1].delete()
+    if how == "caught":
+        state["n"] = 7
+    return np.concatenate([batch, batch]) if how == "rows" else batch
+
+
 def hurt_in_a_transfer(how, number):
     """Does it to this process behind its `number`-th send or receive, before it ends elsewhere."""
     from shardc.runtime.messages.between import _JointRoute
@@ -185,7 +194,8 @@ def main():
     parser.add_argument("--save-every", type=int, default=10**9, help="steps; and at the end")
     parser.add_argument(
         "--fault",
-        help="HOW:RANK:WHEN, WHEN of launch, connected, start, compile, or a step's number",
+        help="HOW:RANK:WHEN, WHEN of launch, connected, start, compile, or a step's number;"
+        " rows, gone and caught at a step",
     )
     parser.add_argument("--at-transfer", type=int, help="WHEN, as the number of a send or receive")
     options = parser.parse_args()
@@ -238,7 +248,13 @@ def main():
         reference, _ = whole(reference, batch)
     for number, batch in enumerate(every[begin:]):
         hurt(how, when, str(number))
-        state, loss = trained(state, fed(batch) if options.feed else batch)
+        given = unlike(how, state, batch) if when == str(number) else batch
+        try:
+            state, loss = trained(state, fed(given) if options.feed else given)
+        except shardc.errors.InputError:
+            if how == "caught":
+                time.sleep(1000)
+            raise
         reference, wanted = whole(reference, batch)
         np.testing.assert_allclose(loss, wanted, rtol=1e-5)  # every process can read it
         if number == 0:

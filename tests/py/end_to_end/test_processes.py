@@ -20,6 +20,7 @@ ON_TWO = [
     "interleaved-1f1b:2:1",
     "zb-v:2:1",
     "hanayo:2:1",
+    "1f1b:2:2:fed:host",  # in whose memory an array lies is no process's concern but its own
 ]
 BY_COLLECTIVES = ["1f1b:2:2:fed"]
 ON_FOUR = [
@@ -34,6 +35,10 @@ FAULTS = {
     "kill:0:compile": "shardc launch: a process failed (rank 0: -9",
     "interrupt:1:2": "shardc: rank 0 ends: rank 1 failed: KeyboardInterrupt",
     "unreceived:1:": "ShardcError: error[SHARDC-266]",
+    "caught:1:2": "shardc: rank 0 ends: rank 1 has not begun step 3 for ",
+    "gone:1:2": "shardc: rank 0 ends: rank 1 failed: InputError: error[SHARDC-262]: argument",
+    "rows:1:2": "shardc: rank 0 ends: rank 1 failed: PlanError: error[SHARDC-280]: rank 0 has begun"
+    " step 3, and rank 1 has come to where all agree on a plan",
     "sleep:1:launch": "shardc: rank 0 ends: rank 1 is missing",
     "sleep:0:start": "shardc: rank 1 ends: rank 0 has not come to where all agree on a plan",
 }

@@ -62,7 +62,7 @@ class FakeJob(Job):
         self.coordination = FakeCoordination(service, rank, size)
         self.rank, self.size = rank, size
         self._names = 0
-        self._steps = Steps(itertools.count(1).__next__)
+        self._steps = Steps(itertools.count(1).__next__, lambda: None)
 
     def new_plan(self):
         return self._new_name()

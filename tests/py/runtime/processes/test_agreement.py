@@ -2,9 +2,11 @@
 
 import jax
 import numpy as np
+import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardc.errors import InputError
+from shardc.runtime.processes.agreement import Steps
 from tests.py.runtime.processes.fake_job import on_all
 
 DEVICES = np.array(jax.devices())
@@ -52,6 +54,32 @@ def test_after_a_step_that_did_not_end_there_is_no_other():
     assert first is None
     assert second.code == "SHARDC-282"
     assert "an earlier step ended with an error in this process" in str(second)
+
+
+def test_a_process_that_runs_another_program_is_told_so():
+    """It would wait for the values of a step that rank 0 never begins."""
+
+    def work(job):
+        agreements = job.agreement(), job.agreement()
+        agreements[job.rank == 1].check_step(["x"], [1])
+
+    first, second, third = on_all(work)
+    assert first is third is None
+    assert second.code == "SHARDC-282"
+    assert "rank 1 runs another program than rank 0 in step 1" in str(second)
+
+
+def test_a_step_is_left_once_and_only_if_it_has_begun():
+    left = []
+    steps = Steps(lambda: 1, lambda: left.append("left"))
+    steps.leave()
+    assert not left
+    steps.begin()
+    steps.leave()
+    with pytest.raises(InputError):
+        steps.begin()
+    steps.leave()
+    assert left == ["left"]
 
 
 def test_a_layout_is_compared_and_not_how_it_is_written():

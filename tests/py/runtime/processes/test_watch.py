@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from shardc.errors import ClusterError
+from shardc.errors import ClusterError, PlanError
 from shardc.runtime.processes import watch as watch_module
 from shardc.runtime.processes.job import Job
 from shardc.runtime.processes.watch import Watch
@@ -84,6 +84,42 @@ def test_a_process_that_does_not_come_to_the_plan_of_the_others_is_named(clock):
     one.begin_plan()
     said = heard(clock, one, other, times=12)
     assert said == "rank 1 has not come to where all agree on a plan for 11 s; others have"
+
+
+def test_processes_that_part_miss_each_other(clock):
+    """One plans where the other runs a step: neither is behind in the number of points."""
+    one, other = pair(clock)
+    one.begin_step()
+    other.begin_plan()
+    assert heard(clock, one, other) is None
+    other._hear()
+    said = "rank 1 has come to where all agree on a plan, and rank 0 has begun step 1"
+    assert one.parted(1) == said
+    said = "rank 0 has begun step 1, and rank 1 has come to where all agree on a plan"
+    assert other.parted(0) == said
+    assert heard(clock, one, other, times=12) == "rank 1 has not begun step 1 for 12 s; others have"
+    other._hear()
+    said = "rank 0 has not come to where all agree on a plan for 12 s; others have"
+    assert other._fault(10.0) == said
+
+
+def test_a_process_behind_another_has_not_parted_from_it(clock):
+    one, other = pair(clock)
+    one.begin_step()
+    one.begin_plan()
+    heard(clock, one, other)
+    other._hear()
+    assert one.parted(1) is None and other.parted(0) is None
+
+
+def test_a_step_that_an_exception_ended_is_one_that_others_wait_for(clock):
+    one, other = pair(clock)
+    for each in (one, other):
+        each.begin_step()
+    assert heard(clock, one, other, times=50) is None
+    other.leave_step()
+    said = heard(clock, one, other, times=12)
+    assert said == "rank 1 has not begun step 1 for 11 s; others have"
 
 
 def test_a_process_that_is_always_heard_of_late_is_well(clock):
@@ -178,6 +214,18 @@ def test_waiting_for_a_process_that_ended_is_an_error(clock):
     with pytest.raises(ClusterError) as caught:
         job.wait("facts/1/1/parts", 1)
     assert caught.value.code == "SHARDC-281"
+
+
+def test_waiting_for_a_process_that_went_another_way_is_an_error(clock):
+    one, other = pair(clock)
+    one.begin_step()
+    other.begin_plan()
+    heard(clock, one, other)
+    job = object.__new__(Job)
+    job.coordination, job.watch, job.rank, job.size = one._coordination, one, 0, 2
+    with pytest.raises(PlanError, match="rank 1 has come to where all agree") as caught:
+        job.wait("differ/2/1", 1)
+    assert caught.value.code == "SHARDC-280"
 
 
 class Deaf(FakeCoordination):
