@@ -180,7 +180,7 @@ class DirectRoute:
         made: list[dict[jax.Device, jax.Array]] = [{} for _ in self._moves]
         for (m, device), (program, comes) in self._joiners.items():
             target = self._devices[device]
-            given = [jax.device_put(cells[m, c], target) for c in comes]
+            given = [_on(target, cells[m, c]) for c in comes]
             made[m][target] = program(*given) if program is not None else given[0]
         return [
             assembled(move.shape, move.target, own, np.dtype(move.dtype))
@@ -191,6 +191,11 @@ class DirectRoute:
         cell, crossings = self._plans[move]
         place = SingleDeviceSharding(self._devices[crossings[crossing].targets[0]])
         return _struct(cell, self._moves[move].dtype, place)
+
+
+def _on(device: jax.Device, cell: jax.Array) -> jax.Array:
+    """A cell on a device; most arrive there, and to say so costs JAX as much as a copy."""
+    return cell if cell.device == device else jax.device_put(cell, device)
 
 
 def _ids(sharding: NamedSharding) -> list[int]:

@@ -1,12 +1,13 @@
 """Checks that all processes pass the same numbers, in the same layouts, to the same step."""
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, Sharding
 
 from shardc.errors import InputError
 from shardc.runtime.processes.coordination import Coordination
@@ -111,16 +112,18 @@ def _hash(text: bytes) -> bytes:
 
 def _digest(value: Any) -> bytes:
     if isinstance(value, jax.Array):
-        sharding = value.sharding
-        if not isinstance(sharding, NamedSharding):  # no program reads it
-            return _hash(f"{value.dtype}{value.shape}{sharding}".encode())
-        devices = [device.id for device in sharding.mesh.devices.flat]
-        axes = [(name, size) for name, size in sharding.mesh.shape.items() if size > 1]
-        text = f"{value.dtype}{value.shape}{axes}{devices}{_splits(sharding)}".encode()
-    else:
-        array = np.asarray(value)
-        text = f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
-    return _hash(text)
+        return _digest_of_layout(value.dtype, value.shape, value.sharding)
+    array = np.asarray(value)
+    return _hash(f"{array.dtype}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+
+
+@functools.lru_cache(maxsize=1 << 14)  # a step has the same layouts as the one before
+def _digest_of_layout(dtype: np.dtype[Any], shape: tuple[int, ...], sharding: Sharding) -> bytes:
+    if not isinstance(sharding, NamedSharding):  # no program reads it
+        return _hash(f"{dtype}{shape}{sharding}".encode())
+    devices = [device.id for device in sharding.mesh.devices.flat]
+    axes = [(name, size) for name, size in sharding.mesh.shape.items() if size > 1]
+    return _hash(f"{dtype}{shape}{axes}{devices}{_splits(sharding)}".encode())
 
 
 def _splits(sharding: Any) -> list[tuple[int, str]]:
