@@ -5,9 +5,11 @@
 
 A plan is SCHEDULE:STAGES:DEVICES, with DEVICES of each process (1/2: of the first two processes
 only), and `fed` if each passes its rows of the batch; with `host` the momenta are kept in the
-memory of the host, and rank 1 alone passes weights and rows from there. Losses, state and order of
-actions are checked in each process, the first step of gpipe by shardc as well. With `--differ` rank
-1 then asks for something else than rank 0, in four ways, of which the last ends the job.
+memory of the host, and rank 1 alone passes weights and rows from there; with `moved` it goes on
+with the live state of the plan before it, reallocated, instead of the saved one. Losses, state and
+order of actions are checked in each process, the first step of gpipe by shardc as well. With
+`--differ` rank 1 then asks for something else than rank 0, in four ways, of which the last ends the
+job.
 """
 
 import sys
@@ -60,8 +62,12 @@ def trained_with(devices, schedule, stages, microbatches=4, check="never", fun=s
     )
 
 
-def run(folder, plan, whole, reference):
-    """Two more steps under a plan, from what is saved; the state of `jax.jit` behind them."""
+def run(folder, plan, whole, reference, before):
+    """Two more steps under a plan, from what is saved; what `jax.jit` has behind them, and ours.
+
+    Args:
+        before: state and function of the plan before it in this job.
+    """
     schedule, stages, devices, *rest = plan.split(":")
     is_fed, is_host = "fed" in rest, "host" in rest
     count, _, processes = devices.partition("/")
@@ -71,6 +77,9 @@ def run(folder, plan, whole, reference):
     fun = step_from_host if is_host else step
     trained = trained_with(every, schedule, int(stages), check=check, fun=fun)
     manager, begin, state = restored(folder, trained, initial(), ROWS)
+    if "moved" in rest:
+        planned = trained.lower(initial(), batches(1, ROWS)[0]).plan()
+        state = shardc.reallocate(*before, planned)
     for batch in batches(begin + STEPS, ROWS)[begin:]:
         rows = fed(batch, every) if is_fed else batch
         if is_host and jax.process_index() == 1:
@@ -84,7 +93,7 @@ def run(folder, plan, whole, reference):
     saved(manager, begin + STEPS, state)
     manager.close()
     said(f"{plan}: OK behind step {begin}: {pieces} pieces, {check_lanes(trained)} actions")
-    return reference
+    return reference, (state, trained)
 
 
 def differ():
@@ -112,8 +121,9 @@ def main():
     numbers = [int(each.name) for each in Path(folder).iterdir() if each.name.isdigit()]
     for batch in batches(max(numbers, default=0), ROWS):
         reference, _ = whole(reference, batch)
+    before = None
     for plan in plans:
-        reference = run(folder, plan, whole, reference)
+        reference, before = run(folder, plan, whole, reference, before)
     if "--differ" in sys.argv:
         differ()
 

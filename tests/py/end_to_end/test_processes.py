@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 ON_TWO = [
     "gpipe:2:1",  # a stage each
     "1f1b:4:2:fed",  # two stages each
-    "1f1b:1:2:fed",  # one stage over both
-    "chimera:2:1:fed",  # a stage and a copy of the other each
+    "1f1b:1:2:fed:moved",  # one stage over both
+    "chimera:2:1:fed:moved",  # a stage and a copy of the other each
     "interleaved-1f1b:2:1",
     "zb-v:2:1",
     "hanayo:2:1",
