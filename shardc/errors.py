@@ -49,7 +49,7 @@ CODES: dict[str, str] = {
     "SHARDC-221": "every choice of strategies is forbidden",
     "SHARDC-222": "no choice of strategies was found in time",
     "SHARDC-240": "there is no schedule of that name",
-    "SHARDC-241": "a schedule contains a word that is not an action",
+    "SHARDC-241": "a schedule cannot be read, or contains what is not an action",
     "SHARDC-242": "a schedule does not support the number of stages, microbatches or chunks",
     "SHARDC-243": "a schedule lacks an action or runs one twice",
     "SHARDC-244": "the actions of a schedule wait for each other",

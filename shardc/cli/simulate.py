@@ -86,12 +86,17 @@ TIMES = {
 )
 @click.option(
     "--effort",
-    type=float,
+    type=click.FloatRange(min=0),
     default=30.0,
     help="Work that optimal may spend on its search: about the seconds on two free cores,"
     " counted, so that a busy machine finds the same order.",
 )
-@click.option("--time-limit", type=float, default=45.0, help="Seconds after which optimal stops.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0),
+    default=45.0,
+    help="Seconds after which optimal stops.",
+)
 @click.option("--forward-only", is_flag=True, help="Simulate a pipeline without backward.")
 @click.option(
     "--trace",

@@ -145,7 +145,7 @@ class ScheduleFamily:
                 f"runs {own} chunk{'s' * (own != '1')} per device, not {asked}",
                 "leave --chunks out",
             )
-        return asked or (self.chunks or (2,))[0]
+        return (self.chunks or (2,))[0] if asked is None else asked
 
     def num_slices(self, asked: int | None = None) -> int:
         """Token slices of each microbatch: as many as asked for, or what the family takes.
@@ -158,7 +158,7 @@ class ScheduleFamily:
                 f"does not cut microbatches into slices, so not into {asked}",
                 "leave --slices out, or take terapipe or seq1f1b",
             )
-        return asked or (2 if self.slices else 1)
+        return (2 if self.slices else 1) if asked is None else asked
 
     def generate(self, work: Work, costs: Costs | None = None) -> Schedule:
         """The schedule of `work`, whose chunks and slices come from `self.work`."""

@@ -12,7 +12,7 @@ from shardc.schedule.family import Costs, Order, Planned, ScheduleFamily
 from shardc.schedule.placement import both_ways, looped, zigzag
 from shardc.schedule.tasks import LOAD, OFFLOAD
 from shardc.schedule.work import Work
-from shardc.schedule.written import family_of_file, planned_by_hand, read_schedule
+from shardc.schedule.written import checked_order, family_of_file, planned_by_hand, read_schedule
 
 AUTO = ("gpipe", "1f1b")  # with which schedule="auto" searches for the pipeline it then improves
 PLACES = {"looped": looped, "zigzag": zigzag, "both-ways": both_ways}
@@ -113,7 +113,7 @@ def register_schedule(
     Args:
         order: (work, costs) -> per device group its `Task`s in order, F and B of every microbatch
             (and W with `split_backward`). shardc adds P and U. Every schedule that it
-            returns is checked before it is simulated or run.
+            returns is checked (`checked_order`).
         chunks: stages per device group.
         replicas: 2 if each stage is on two groups (`place="both-ways"`).
         slices: it splits microbatches into token slices.
@@ -147,7 +147,7 @@ def register_schedule(
         )
     _own[name] = ScheduleFamily(
         name,
-        order,
+        checked_order(name, order, PLACES[place]),
         split_backward=split_backward,
         chunks=(chunks,),
         replicas=replicas,

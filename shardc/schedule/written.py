@@ -1,16 +1,27 @@
-"""Hand-written schedules, read cell by cell."""
+"""Hand-written schedules, files and functions, checked cell by cell."""
 
 import json
+import traceback
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from shardc.errors import ScheduleError
+from shardc.errors import ScheduleError, ShardcError
 from shardc.files import BAD_DATA, read_data
 from shardc.schedule.check import check
-from shardc.schedule.family import Costs, Lanes, Planned, ScheduleFamily, graph_of
+from shardc.schedule.family import Costs, Lanes, Order, Planned, ScheduleFamily, graph_of
 from shardc.schedule.shown.grid import parse_grid
-from shardc.schedule.tasks import FORWARD, LINKS, ONCE_PER_STEP, Schedule
+from shardc.schedule.tasks import (
+    FORWARD,
+    LINKS,
+    ONCE_PER_STEP,
+    WEIGHT,
+    WHOLE_BACKWARD,
+    Schedule,
+    Task,
+)
 from shardc.schedule.work import Placement, Work
 
 
@@ -94,6 +105,56 @@ def _family(name: str, written: Schedule) -> ScheduleFamily:
     )
 
 
+def checked_order(name: str, order: Order, place: Callable[[Work], Placement]) -> Order:
+    """`order`, a function of the user's, with every schedule that it returns checked.
+
+    The order that it becomes raises ScheduleError: SHARDC-241 the function fails, or returns no
+    tasks; SHARDC-242 it does not return one lane per device group; 243, 244, 246, 247 and 248 as in
+    `check` and `graph_of`.
+    """
+
+    def checked(work: Work, costs: Costs) -> Lanes:
+        lanes = _called(name, order, work, costs)
+        schedule = Schedule(lanes, rows=(f"schedule '{name}'",) * len(lanes))
+        if len(lanes) != work.num_groups:
+            raise ScheduleError(
+                f"the function of schedule '{name}' returns {len(lanes)} lanes for"
+                f" {work.num_groups} device groups",
+                help="return a list of tasks for each of range(work.num_groups)",
+                code="SHARDC-242",
+            )
+        wrong = ((r, c, t) for r, lane in enumerate(lanes) for c, t in enumerate(lane))
+        for row, column, task in wrong:
+            if not isinstance(task, Task):
+                raise ScheduleError(
+                    f"{task!r} is not a Task",
+                    where=schedule.where(row, column),
+                    help="return Task(stage, kind, microbatch), such as Task(2, 'F', 0)",
+                    code="SHARDC-241",
+                )
+        check(schedule, graph_of(schedule, work, place(work)))
+        return lanes
+
+    return checked
+
+
+def _called(name: str, order: Order, work: Work, costs: Costs) -> tuple[tuple[Task, ...], ...]:
+    """What the user's function returns; ScheduleError (SHARDC-241) if it raises or is no lanes."""
+    try:
+        return tuple(tuple(lane) for lane in order(work, costs))
+    except ShardcError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise ScheduleError(
+            f"the function of schedule '{name}' makes no lanes of {work.num_groups} device groups"
+            f" and {work.num_microbatches} microbatches: {type(error).__name__}: {error}",
+            where=None if at.filename == __file__ else f"{at.filename}:{at.lineno} ({at.name})",
+            help="return for each device group its tasks in order: a list of lists of Task",
+            code="SHARDC-241",
+        ) from error
+
+
 def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
     """A hand-written schedule, with the graph of its step.
 
@@ -104,9 +165,11 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
             two groups, or on none.
     """
     if sorted(schedule.groups) != list(range(base.num_groups)):
+        rows = ", ".join(map(str, schedule.groups))
         raise ScheduleError(
-            f"the grid has rows {', '.join(map(str, schedule.groups))}, but there are"
+            f"the grid has {f'rows {rows}' if rows else 'no rows'}, but there are"
             f" {base.num_groups} devices",
+            where=schedule.where_row(len(schedule.lanes) - 1) if rows else None,
             help=f"write one row for each of 0 to {base.num_groups - 1}, or give another --stages",
             code="SHARDC-242",
         )
@@ -126,25 +189,45 @@ def planned_by_hand(schedule: Schedule, base: Work) -> Planned:
                 )
     replicas = max((r for _, r in groups), default=0) + 1
     num_stages = max((s for s, _ in groups), default=0) + 1
-    missing = [(s, r) for r in range(replicas) for s in range(num_stages) if (s, r) not in groups]
-    if missing or num_stages % base.num_groups:
-        what = f"stage {missing[0][0]}" if missing else f"{num_stages} stages for {base.num_groups}"
+    cells = ((s, r) for r in range(replicas) for s in range(num_stages))
+    missing = next((each for each in cells if each not in groups), None)
+    if missing is not None:
         raise ScheduleError(
-            f"the grid does not give every device the same number of stages: {what}",
-            help="write the actions of every stage, with the same number of stages per device",
+            f"the grid has no action of stage {missing[0]}{"'" * missing[1]}",
+            where=_last_stage(schedule, missing[1]),
+            help="write the actions of every stage, numbered from 0, of both copies if there are"
+            " two",
             code="SHARDC-243",
         )
+    own = Counter(groups.values())
+    for group in range(base.num_groups):
+        if own[group] * base.num_groups != len(groups):
+            raise ScheduleError(
+                f"device {group} has {own[group]} of the grid's {len(groups)} stages, but"
+                f" {base.num_groups} devices share them evenly",
+                where=schedule.where_row(schedule.groups.index(group)),
+                help="give every device the same number of stages, or another --stages",
+                code="SHARDC-243",
+            )
     work = replace(
         base,
         chunks=num_stages // base.num_groups,
         replicas=replicas,
         slices=max(task.slice for lane in schedule.lanes for task in lane) + 1,
-        split_backward="W" in kinds,
+        split_backward=bool(kinds & {WEIGHT, WHOLE_BACKWARD}),
         prologue="P" in kinds,
         update_rounds=int("U" in kinds),
     )
     placement = [[groups[s, r] for s in range(num_stages)] for r in range(replicas)]
     return Planned(work, schedule, graph_of(schedule, work, placement))
+
+
+def _last_stage(schedule: Schedule, replica: int) -> str:
+    """A cell of the last stage of a copy; the first row if there is none."""
+    copy = [task for task in schedule.cells if task.replica == replica]
+    if not copy:
+        return schedule.where_row(0)
+    return schedule.where(*schedule.cells[max(copy, key=lambda task: task.stage)])
 
 
 def read_schedule(path: Path) -> Schedule:

@@ -2,17 +2,28 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from functools import cache
 
 from shardc.schedule.family import ScheduleFamily
+
+
+def families_of_files(*, but: str = "") -> Iterator[ScheduleFamily]:
+    """The families of every file, in the order of the files' names.
+
+    Args:
+        but: a module whose own families are left out, because it derives them from the others.
+    """
+    for module in pkgutil.iter_modules(__path__, __name__ + "."):
+        if module.name != but:
+            yield from importlib.import_module(module.name).FAMILIES
 
 
 @cache
 def built_in() -> dict[str, ScheduleFamily]:
     """The built-in families, by name."""
     found: dict[str, ScheduleFamily] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        for family in importlib.import_module(module.name).FAMILIES:
-            assert family.name not in found, f"two families are called {family.name}"
-            found[family.name] = family
+    for family in families_of_files():
+        assert family.name not in found, f"two families are called {family.name}"
+        found[family.name] = family
     return found

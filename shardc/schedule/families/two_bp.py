@@ -7,15 +7,7 @@ gradients keep the base's order; memory grows, because activations live until th
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardc.schedule.families import (
-    bidirectional,
-    breadth_first,
-    gpipe,
-    hanayo,
-    interleaved,
-    one_f_one_b,
-    v_shaped,
-)
+from shardc.schedule.families import families_of_files
 from shardc.schedule.family import Costs, Lanes, ScheduleFamily, ordered
 from shardc.schedule.orders.fill import fill_weights
 from shardc.schedule.tasks import BACKWARD, FORWARD, Task
@@ -56,16 +48,9 @@ def two_stage(base: ScheduleFamily) -> ScheduleFamily:
 def bases() -> Iterator[ScheduleFamily]:
     """Every family that is executed and does not split the backward."""
     yield ScheduleFamily("naive", naive)
-    for mechanism in (
-        gpipe,
-        one_f_one_b,
-        interleaved,
-        breadth_first,
-        hanayo,
-        bidirectional,
-        v_shaped,
-    ):
-        yield from (f for f in mechanism.FAMILIES if not (f.split_backward or f.moves))
+    for family in families_of_files(but=__name__):
+        if not (family.split_backward or family.moves):
+            yield family
 
 
 FAMILIES = tuple(map(two_stage, bases()))

@@ -163,6 +163,29 @@ def test_zb_v_has_no_bubble_with_the_memory_of_1f1b(p: int) -> None:
     assert max(found.peaks) <= p
 
 
+@pytest.mark.parametrize("p", [2, 4, 6, 8, 16])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_two_directions_are_the_closed_forms(p: int, rounds: int) -> None:
+    """Chimera's and BitPipe's, of X = 2F and of X = F, for any number of full rounds."""
+    m = rounds * p
+    for name, chunks, least in (("chimera", 1, p // 2 + 1), ("bitpipe", 2, Fr(3 * p + 2, 4))):
+        found, equal = run(name, p, m), run(name, p, m, times=EQUAL)
+        assert found.bubble == Fr((p - 2) * (1 + rounds), chunks)
+        assert equal.result.bubble_ratio == Fr(p - 2, 2 * chunks * m + p - 2)
+        assert (min(found.peaks), max(found.peaks)) == (least, p)
+
+
+@pytest.mark.parametrize("times", [Times(), Times(2, 2, 1), Times(2, 3, 1), Times(5, 4, 3)])
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (4, 10), (6, 12), (8, 16), (8, 24)])
+def test_dualpipe_waits_no_longer_than_its_closed_form(p: int, m: int, times: Times) -> None:
+    whole = times.backward_s + times.weight_s
+    pair = times.forward_s + whole
+    waits = pair + whole - 3 * times.weight_s
+    both, cut = (run(name, p, m, times=times) for name in ("dualpipe", "dualpipe-v"))
+    assert both.bubble <= (half(p) - 1) * waits and max(both.peaks) <= p + 1
+    assert cut.bubble <= (p - 1) * waits / 2 and max(cut.peaks) <= p + half(1)
+
+
 @pytest.mark.parametrize("p", [2, 4, 8])
 def test_2bp_gains_what_its_paper_says(p: int) -> None:
     naive, gpipe, one = (
