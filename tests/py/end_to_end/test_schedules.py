@@ -60,9 +60,28 @@ def test_numbers_equal_jax_jit_in_float64(schedule: str, name: str, p: int, m: i
     assert (plan.schedule, plan.num_stages, plan.num_microbatches) == (schedule, p, m)
     assert len(plan.stages) == p * plan.num_chunks * plan.num_replicas and not plan.unmet
     assert compiled.executable.actions == plan.lanes
+    ran = list(dict.fromkeys(action for action, _ in compiled.interpreter.last_trace))
+    assert any(action[1] in "BX" for action in ran)
+    for lane in plan.lanes:
+        assert [action for action in ran if action in lane] == [a for a in lane if a in ran]
     for key, value in expected.items():
         limit = 1e-9 * np.max(np.abs(value), initial=1e-30)
         np.testing.assert_allclose(got[key], value, rtol=0, atol=limit, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("zb-h1", "2bp-1f1b"), ("interleaved-1f1b", "breadth-first")]
+)
+def test_families_of_the_same_cut_share_their_programs(one: str, other: str) -> None:
+    """Byte for byte, so that JAX's cache compiles each once for all of them."""
+    programs = []
+    for schedule in (one, other):
+        found = planned(
+            build("mlp"), stages=2, microbatches=4, schedule=schedule, time_limit_s=10, seed=0
+        )
+        made = found.compile().executable
+        programs.append({(p.stage, p.kind, p.round): p.module for p in made.programs})
+    assert programs[0] == programs[1]
 
 
 @pytest.mark.parametrize("schedule", ["auto", "zb-v", "interleaved-1f1b", "bitpipe"])
