@@ -51,6 +51,11 @@ def plan_options(
         family = schedule_named(schedule)
         family.num_chunks(None if chunks == "auto" else chunks)
         family.num_slices(None if slices == "auto" else slices)
+        if family.only is not None:
+            stages, microbatches = (
+                own if _is(asked, "auto") else asked
+                for own, asked in zip(family.only, (stages, microbatches), strict=True)
+            )
     mesh_axes: tuple[str, ...] = ()
     if isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
         mesh = dict(mesh.shape)

@@ -94,6 +94,7 @@ class ScheduleFamily:
         held: (work) -> `in_flight` of whole stages, as a formula; None: it is counted in the lanes.
         offloads: the chunks of each group whose activations it moves to the host.
         moves: the kinds of moves that its lanes have from the start.
+        only: the number of device groups and that of microbatches, if it is written out for these.
         about: one line for people.
     """
 
@@ -110,6 +111,7 @@ class ScheduleFamily:
     held: Callable[[Work], tuple[int, ...]] | None = None
     offloads: tuple[int, ...] = ()
     moves: frozenset[str] = frozenset()
+    only: tuple[int, int] | None = None
     about: str = ""
 
     def work(self, base: Work, chunks: int | None = None, slices: int | None = None) -> Work:

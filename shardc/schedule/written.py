@@ -101,6 +101,7 @@ def _family(name: str, written: Schedule) -> ScheduleFamily:
         place=place,
         refuses=refuses,
         moves=frozenset(task.kind for lane in written.lanes for task in lane if task.kind in LINKS),
+        only=(p, m),
         about="written in a file",
     )
 

@@ -86,6 +86,24 @@ def test_a_wrong_grid_is_refused_at_its_cell(
     assert str(caught.value.where).startswith(f"{tmp_path / 'mine.grid'}:{where}")
 
 
+def test_a_grid_says_how_many_stages_and_microbatches_there_are(tmp_path: Path) -> None:
+    """Left to the planner, they were one each, and the grid was not run."""
+    (tmp_path / "mine.grid").write_text("0 | 0F0 . 0B0 0F1 . 0B1\n1 | 1F0 1B0 1F1 1B1")
+
+    def step(weights: list[jax.Array], x: jax.Array) -> list[jax.Array]:
+        return jax.grad(lambda w: jnp.sum(jnp.tanh(jnp.tanh(x @ w[0]) @ w[1])))(weights)
+
+    weights, x = [np.ones((8, 8), np.float32)] * 2, np.ones((8, 8), np.float32)
+    for given in ({}, {"stages": 2}, {"microbatches": 2}):
+        name = str(tmp_path / "mine.grid")
+        found = shardc.jit(step, schedule=name, time_limit_s=10, **given).lower(weights, x).plan()
+        plan = found.plan
+        assert (plan.schedule, plan.num_stages, plan.num_microbatches) == (name, 2, 2)
+        assert [action for action in plan.lanes[1] if action[1] in "FB"] == [
+            "1F0", "1B0", "1F1", "1B1",
+        ]  # fmt: skip
+
+
 def test_a_grid_runs_its_own_counts_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "mine.grid").write_text("0 | 0F0 . . 0B0\n1 | . 1F0 1B0")
 
