@@ -238,7 +238,7 @@ class Interpreter:
                 self._stacks.delete_donated(given)
                 self._donated_once.returned(results)
             except BaseException as error:
-                error.add_note(self._what_is_gone(arguments))
+                error.add_note(self._what_is_gone(given))
                 raise
             # An interrupt or a NaN must not lose the new state on its way to the user.
             self.unreturned_results = results
@@ -274,14 +274,15 @@ class Interpreter:
             if argument.donated and isinstance(value, jax.Array) and not value.is_deleted():
                 value.delete()
 
-    def _what_is_gone(self, arguments: Sequence[Any]) -> str:
+    def _what_is_gone(self, given: Sequence[Any]) -> str:
+        user_arguments = (each for each in self._executable.arguments if each.piece is None)
         gone = [
             argument.name
-            for argument, value in zip(self._executable.arguments, arguments, strict=True)
-            if argument.donated and isinstance(value, jax.Array) and value.is_deleted()
+            for argument, value in zip(user_arguments, given, strict=True)
+            if argument.donated and isinstance(value, jax.Array) and _has_lost_some(value)
         ]
         others = f" and {len(gone) - MOST_NAMED} others" if len(gone) > MOST_NAMED else ""
-        names = ", ".join(dict.fromkeys(gone[:MOST_NAMED])) or "none"
+        names = ", ".join(gone[:MOST_NAMED]) or "none"
         return f"shardc: the updates had begun; donated arguments that are gone: {names}{others}"
 
     def _route(self, transport: Transport, message: Message, slots: Sequence[Slot]) -> Route:
@@ -292,6 +293,11 @@ class Interpreter:
                 for source, target in message.moves
             ]
         )
+
+
+def _has_lost_some(value: jax.Array) -> bool:
+    """Whether an array is deleted, or a stack of which one stage has consumed its rows."""
+    return value.is_deleted() or any(each.data.is_deleted() for each in value.addressable_shards)
 
 
 def _ranks(slots: list[Slot], shardings: list[NamedSharding]) -> dict[int, frozenset[int]]:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,8 @@ class Steps:
     """The steps of this process, of all programs.
 
     Processes send each other the values of their next step, whichever that is. So after a step
-    that has not run to its end in one process, what it gets would be of another step.
+    that has not run to its end in one process, what it gets would be of another step. For the same
+    reason a process has one step at a time, and the thread that begins it ends or leaves it.
 
     Args:
         begin: notes that a step begins, and returns its number.
@@ -31,28 +33,43 @@ class Steps:
 
     def __init__(self, begin: Callable[[], int], leave: Callable[[], None]) -> None:
         self._begin, self._leave = begin, leave
-        self._is_open = self._is_left = False
+        self._turn = threading.Lock()
+        self._runs_in: int | None = None  # the thread whose step has begun
+        self._is_left = False
 
     def begin(self) -> int:
-        """The number of the next step; InputError (SHARDC-282) if the one before has not ended."""
-        if self._is_open:
-            raise InputError(
-                "an earlier step ended with an error in this process: its next steps would get"
-                " values of other steps from the other processes",
-                help="let such errors end the process, and start the job again",
-                code="SHARDC-282",
-            )
-        self._is_open = True
-        return self._begin()
+        """The number of the next step.
+
+        Raises:
+            InputError: SHARDC-282, the step before has not ended.
+        """
+        with self._turn:
+            if self._is_left or self._runs_in == threading.get_ident():
+                raise InputError(
+                    "an earlier step ended with an error in this process: its next steps would get"
+                    " values of other steps from the other processes",
+                    help="let such errors end the process, and start the job again",
+                    code="SHARDC-282",
+                )
+            if self._runs_in is not None:
+                raise InputError(
+                    "another thread of this process runs a step: the other processes could not"
+                    " tell which of the two comes first",
+                    help="run the steps of a job one after the other, in the same order on all"
+                    " processes",
+                    code="SHARDC-282",
+                )
+            self._runs_in = threading.get_ident()
+            return self._begin()
 
     def end(self) -> None:
         """The step has run to its end."""
-        self._is_open = False
+        self._runs_in = None
 
     def leave(self) -> None:
-        """An exception ends the call of a step, which may have begun."""
-        if self._is_open and not self._is_left:
-            self._is_left = True
+        """An exception ends a call in this thread; the call may have begun a step."""
+        if self._runs_in == threading.get_ident():
+            self._runs_in, self._is_left = None, True
             self._leave()
 
 

@@ -55,6 +55,7 @@ class Watch:
         self._state = RUNS
         self._rounds = 0
         self._reached = Reached()
+        self._counts = threading.Lock()  # of several threads: none may be lost
         # Since when this process needs all others: for a plan, or for JAX's devices.
         self._needs_s: float | None = None
         self._waits_s: float | None = None
@@ -84,16 +85,21 @@ class Watch:
         import shardc.
         """
         self._needs_s = self._needs_s or time.monotonic()
-        self._reached = self._reached._replace(plans=self._reached.plans + 1)
+        self._count(plans=1)
 
     def begin_step(self) -> int:
         """Begins a step and returns its number, from 1."""
-        self._reached = self._reached._replace(steps=self._reached.steps + 1)
-        return self._reached.steps
+        return self._count(steps=1).steps
 
     def leave_step(self) -> None:
         """An exception has ended the step: to the others, this process has not begun it."""
-        self._reached = self._reached._replace(steps=self._reached.steps - 1)
+        self._count(steps=-1)
+
+    def _count(self, *, plans: int = 0, steps: int = 0) -> Reached:
+        with self._counts:
+            own = self._reached
+            self._reached = own._replace(plans=own.plans + plans, steps=own.steps + steps)
+            return self._reached
 
     def parted(self, rank: int) -> str | None:
         """How this process and another one have gone different ways; None if they have not."""
@@ -135,7 +141,8 @@ class Watch:
     def _say(self) -> None:
         self._rounds += 1
         if not self._reached.devices and has_asked_for_devices():
-            self._reached = self._reached._replace(devices=1)
+            with self._counts:
+                self._reached = self._reached._replace(devices=1)
         own = beat(self._rounds, self._reached, self._state)
         if self._beats is None:
             self._coordination.set(f"beat/{self._coordination.rank}", own)

@@ -193,3 +193,50 @@ def test_a_step_begins_before_another_stage_has_updated_for_the_last_one(is_earl
     forward[4].block_until_ready()  # 0F0 of the second step
     assert not held[0].is_ready()
     jax.block_until_ready(state)
+
+
+def scanned(state: Any, x: Any) -> Any:
+    def loss(state: Any) -> Any:
+        def layer(h: Any, w: Any) -> tuple[Any, None]:
+            return jnp.tanh(h @ w), None
+
+        return jnp.mean(jax.lax.scan(layer, x, state["stack"])[0] ** 2)
+
+    value, gradients = jax.value_and_grad(loss)(state)
+    return jax.tree.map(lambda w, g: w - g / 10, state, gradients), value
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_stack_is_gone_once_a_stage_has_consumed_its_rows_and_not_while_it_is_a_copy(
+    first: int,
+) -> None:
+    """Its rows are arguments of the programs; the user knows only the stack."""
+    weights, x = np.ones((4, 8, 8), np.float32) / 8, np.ones((8, 8), np.float32)
+    fun = shardc.jit(
+        scanned, donate_argnums=0, cluster=CLUSTER, mesh=(1,), stages=2, microbatches=2
+    )
+    step = fun.lower({"stack": weights}, x).compile()
+    lanes = step.executable.actions if first == 0 else step.executable.actions[::-1]
+
+    def fail(*values: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    programs = [
+        dataclasses.replace(each, call=fail)
+        if each.program.consumes_arguments and each.program.stage != first
+        else each
+        for each in step.programs
+    ]
+    failing = Interpreter(msgspec.structs.replace(step.executable, actions=lanes), programs)
+    said = "shardc: the updates had begun; donated arguments that are gone: "
+    own = jnp.asarray(weights)
+    with pytest.raises(RuntimeError, match="out of memory") as caught:
+        failing([own, x])  # on one device: its rows were copied into place
+    assert caught.value.__notes__ == [f"{said}none"]
+    np.testing.assert_array_equal(own, weights)
+    state, _ = step({"stack": own}, x)
+    with pytest.raises(RuntimeError, match="out of memory") as caught:
+        failing([state["stack"], x])
+    assert caught.value.__notes__ == [f"{said}state['stack']"]
+    with pytest.raises(RuntimeError, match="deleted"):
+        np.asarray(state["stack"])

@@ -1,5 +1,8 @@
 """Processes that pass different arguments to one step are told so, and which."""
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import numpy as np
 import pytest
@@ -80,6 +83,22 @@ def test_a_step_is_left_once_and_only_if_it_has_begun():
         steps.begin()
     steps.leave()
     assert left == ["left"]
+
+
+def test_an_error_in_one_thread_leaves_no_step_of_another():
+    """The number of the step that runs on would be given again, to the one behind it."""
+    numbers, left = itertools.count(1), []
+    steps = Steps(numbers.__next__, lambda: left.append("left"))
+    steps.begin()
+    with ThreadPoolExecutor(1) as other:
+        with pytest.raises(InputError, match="another thread of this process runs a step"):
+            other.submit(steps.begin).result()
+        other.submit(steps.leave).result()
+        assert not left
+        steps.end()
+        assert other.submit(steps.begin).result() == 2
+        other.submit(steps.end).result()
+    assert steps.begin() == 3
 
 
 def test_a_layout_is_compared_and_not_how_it_is_written():
