@@ -96,9 +96,13 @@ class Watch:
         self._count(steps=-1)
 
     def _count(self, *, plans: int = 0, steps: int = 0) -> Reached:
+        """Notes what this process begins, and its devices at once: it plans because it has them,
+        and would have parted from a process that is known to have them and has not begun to plan.
+        """
         with self._counts:
             own = self._reached
-            self._reached = own._replace(plans=own.plans + plans, steps=own.steps + steps)
+            devices = own.devices or int(has_asked_for_devices())
+            self._reached = Reached(devices, own.plans + plans, own.steps + steps)
             return self._reached
 
     def parted(self, rank: int) -> str | None:
@@ -140,10 +144,7 @@ class Watch:
 
     def _say(self) -> None:
         self._rounds += 1
-        if not self._reached.devices and has_asked_for_devices():
-            with self._counts:
-                self._reached = self._reached._replace(devices=1)
-        own = beat(self._rounds, self._reached, self._state)
+        own = beat(self._rounds, self._count(), self._state)
         if self._beats is None:
             self._coordination.set(f"beat/{self._coordination.rank}", own)
         else:

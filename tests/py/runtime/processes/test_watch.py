@@ -19,10 +19,15 @@ def clock(monkeypatch):
     return now
 
 
+def new_watches(size, service=None):
+    """One per rank."""
+    service = service or FakeService()
+    return [Watch(FakeCoordination(service, rank, size), 10.0) for rank in range(size)]
+
+
 def watches(size, service=None):
     """One per rank, all of which have begun to agree on a plan."""
-    service = service or FakeService()
-    found = [Watch(FakeCoordination(service, rank, size), 10.0) for rank in range(size)]
+    found = new_watches(size, service)
     for each in found:
         each.begin_plan()
     return found
@@ -110,6 +115,14 @@ def test_a_process_behind_another_has_not_parted_from_it(clock):
     heard(clock, one, other)
     other._hear()
     assert one.parted(1) is None and other.parted(0) is None
+
+
+def test_a_process_that_plans_before_its_first_beat_has_not_parted_from_a_slow_one(clock):
+    one, other = new_watches(2)
+    heard(clock, one)
+    other._hear()  # rank 0 has its devices, and does not plan yet
+    other.begin_plan()
+    assert other.parted(0) is None
 
 
 def test_a_step_that_an_exception_ended_is_one_that_others_wait_for(clock):
@@ -270,12 +283,12 @@ def test_a_process_without_shardc_is_missed_only_where_devices_are_waited_for(cl
     ("state", "said"),
     [
         ("ended", "rank 1 ended before it had asked for its devices"),
-        ("runs", "rank 1 has not asked for its devices for 15 s; others have"),
+        ("runs", "rank 1 has not asked for its devices for 16 s; others have"),
     ],
 )
 def test_a_process_that_does_not_come_to_its_devices_is_named(clock, monkeypatch, state, said):
     """By one that waits for them; a process that has its devices waits for nobody."""
-    one, other = pair(clock)
+    one, other = new_watches(2)
     one._say()
     monkeypatch.setattr(watch_module, "has_asked_for_devices", lambda: False)
     other._state = state
