@@ -113,16 +113,16 @@ class _Planner:
     def _result(self, v: int, form: Form) -> Materialization:
         i = self.graph.producer[v]
         state = self.flow.states[v]
+        other = v in self.flow.sums or form.cut != state.cut
+        if form.phase is Phase.BODY and other and self._exists(v):
+            return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
         if self.graph.ops[i].name in IDENTITIES:
             return self._identity(v, form)
-        if form.phase is Phase.BODY:
-            if self._exists(v) and (v in self.flow.sums or form.cut != state.cut):
-                return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
-            if i in self.flow.loops:
-                natural = Form(Phase.BODY, state.cut)
-                if form != natural:
-                    return Materialization(Method.SLICE, natural)
-                return self._copy(i, form)
+        if form.phase is Phase.BODY and i in self.flow.loops:
+            natural = Form(Phase.BODY, state.cut)
+            if form != natural:
+                return Materialization(Method.SLICE, natural)
+            return self._copy(i, form)
         batch = self._on_batch(i)
         if form.phase is Phase.BEFORE:
             between = v in self.flow.sums and 0 < state.sweep <= self.sweep

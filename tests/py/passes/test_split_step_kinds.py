@@ -369,6 +369,25 @@ def test_a_sum_that_a_loop_makes_is_whole_in_later_products() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
+def compared_with_all_rows(w: Any, x: Any) -> Any:
+    """Without its loss: all rows are needed only behind the barrier of the backward pass."""
+
+    def scores(w: Any, rows: Any) -> Any:
+        every_pair = (((1,), (1,)), ((), ()))
+        return jnp.tanh(jax.lax.dot_general(rows @ w, rows, every_pair))
+
+    return descend(w, jax.grad(lambda w: jnp.mean(jax.checkpoint(scores)(w, 2 * x)))(w))
+
+
+def test_behind_a_barrier_rows_are_cut_and_whole() -> None:
+    module, flat = normalized(Program(compared_with_all_rows, (random(6, 6), X), (0,)))
+    cut = copy_of(module)
+    run_passes(cut, [SplitMicrobatches(4, (1,), (0,))])
+    assert flops_of(cut, "body") * 4 == flops_of(module)
+    for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
 def normalised_by_batch(weights: Any, x: Any) -> Any:
     def loss(weights: Any) -> Any:
         h = x
