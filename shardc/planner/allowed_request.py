@@ -153,9 +153,12 @@ def _stages_inside_pieces(splits: Splits, options: PlanOptions) -> int | None:
     leaves too few layers for the stages with fewer, and not with this number."""
     pieces, asked = splits.batch_parts, options.stages
     assert asked != "auto"
-    if pieces in (1, splits.rows, options.microbatches) or splits.refusal(pieces) is not None:
+    if pieces in (1, splits.rows, options.microbatches):
         return None
-    return None if isinstance(splits.even_stages(pieces, asked), StageRefusal) else pieces
+    if splits.refusal(pieces) or _earlier_sweeps(splits, pieces, options):
+        return None
+    chunks = 1 if options.chunks == "auto" else options.chunks
+    return None if isinstance(splits.even_stages(pieces, asked * chunks), StageRefusal) else pieces
 
 
 def _too_few_layers(splits: Splits, options: PlanOptions, most: int) -> MicrobatchRefusal | None:
