@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,8 +42,9 @@ class StepTime:
 
     Attributes:
         graph: the dependences of the schedule's tasks.
-        next_s: what one more step adds (`shardc.schedule.next_step`): less than the makespan if
-            device groups that end early begin the next step before the last one has ended.
+        next_s: simulates what one more step adds (`shardc.schedule.next_step`): less than the
+            makespan if device groups that end early begin the next step before the last one has
+            ended. Plans say it; of schedules that are only compared nobody asks for it.
         copies: the weights sent to second copies of stages when the step begins.
         lower_bound_s: no order of these stages within the same memory has a shorter makespan; 0.0
             if nothing was proven, as for every family that does not search.
@@ -52,7 +53,7 @@ class StepTime:
     schedule: Schedule
     simulation: Simulation
     graph: TaskGraph
-    next_s: float
+    next_s: Callable[[], float]
     copies: Copies = field(default_factory=Copies)
     lower_bound_s: float = 0.0
 
@@ -64,7 +65,7 @@ class StepTime:
     @property
     def next_seconds(self) -> float:
         """What one more step adds, with the same assumption."""
-        return self.copies.seconds + self.next_s
+        return self.copies.seconds + self.next_s()
 
     @property
     def least_seconds(self) -> float:
@@ -172,9 +173,14 @@ class _Programs:
         seconds = durations(self.work, self.times)
         simulation = simulate(schedule, graph, seconds, self.send_s, **ways)
         arguments = argument_specs(self.module.operation)
-        between = between_steps(programs, arguments, schedule, graph)
-        next_s = next_step_s(schedule, graph, seconds, self.send_s, between=between, **ways)
-        return StepTime(schedule, simulation, graph, float(next_s), self.copies)
+
+        def next_s() -> float:
+            between = between_steps(programs, arguments, schedule, graph)
+            return float(
+                next_step_s(schedule, graph, seconds, self.send_s, between=between, **ways)
+            )
+
+        return StepTime(schedule, simulation, graph, next_s, self.copies)
 
     @functools.cached_property
     def copies(self) -> Copies:

@@ -145,7 +145,7 @@ def _called(name: str, order: Order, work: Work, costs: Costs) -> tuple[tuple[Ta
         return tuple(tuple(lane) for lane in order(work, costs))
     except ShardcError:
         raise
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything; it is told where
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise ScheduleError(
             f"the function of schedule '{name}' makes no lanes of {work.num_groups} device groups"

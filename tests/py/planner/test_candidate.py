@@ -37,7 +37,9 @@ def candidate(*reports: StageReport) -> Candidate:
     meshes = tuple(mesh_of((1,), [device]) for device in range(len(reports)))
     proposal = Proposal(PipelineShape(1, tuple(range(1, len(reports))), meshes, "1f1b"), 0.0, ())
     simulation = Simulation(5.0, 0.0, 5.0, 0.0, (), ())
-    return Candidate(proposal, parse(""), reports, StepTime(Schedule(()), simulation, NOTHING, 5.0))
+    return Candidate(
+        proposal, parse(""), reports, StepTime(Schedule(()), simulation, NOTHING, lambda: 5.0)
+    )
 
 
 def test_notes_tell_why_and_what_it_costs_over_all_stages() -> None:
@@ -111,7 +113,9 @@ def plan_of(reports: list[StageReport], step_s: float) -> Plan:
         proposal=Proposal(
             PipelineShape(1, (0,) * (len(reports) - 1), meshes, "1f1b"), 0.0, ((),) * 2
         ),
-        step=StepTime(Schedule(()), Simulation(step_s, 0.0, step_s, 0.0, (), ()), NOTHING, step_s),
+        step=StepTime(
+            Schedule(()), Simulation(step_s, 0.0, step_s, 0.0, (), ()), NOTHING, lambda: step_s
+        ),
     )
     return found.plan(module, Cluster.load("cpu8"), [], 0.0)
 
@@ -141,7 +145,7 @@ def test_every_planned_shape_is_asked_for_its_bounds(
 ) -> None:
     def with_bound(lower_bound: float) -> Candidate:
         simulation = Simulation(step_s, 0.0, step_s, 0.0, (), ())
-        step = StepTime(Schedule(()), simulation, NOTHING, step_s, lower_bound_s=least_s)
+        step = StepTime(Schedule(()), simulation, NOTHING, lambda: step_s, lower_bound_s=least_s)
         found = candidate(StageReport({}, 0, 0, 0, objective, lower_bound))
         return dataclasses.replace(found, step=step)
 
@@ -170,7 +174,7 @@ def test_the_bound_holds_where_reductions_of_gradients_are_hidden() -> None:
     found = dataclasses.replace(
         candidate(StageReport({}, 0, 0, 0, 4.0, 3.9)),
         proposal=Proposal(PipelineShape(1, (), (mesh_of((1,), [0]),), "1f1b"), 0.0, ((),)),
-        step=StepTime(Schedule(()), simulation, NOTHING, 5.0),
+        step=StepTime(Schedule(()), simulation, NOTHING, lambda: 5.0),
         hidden=0.5,
     )
     assert found.objective == pytest.approx(3.1)
