@@ -1,6 +1,6 @@
 """Two processes with a core each in a pipeline of two stages, against one with one core.
 
-    python benchmarks/pinned.py                8 microbatches of a GPT, 3 rounds
+    python benchmarks/pinned.py [--width 256]   8 microbatches of a GPT, 3 rounds
 
 Needs two idle cores, 0 and 1: the load is printed with the result. In each round one process alone
 trains with jax.jit and with the same microbatches under one stage; then two such processes at
@@ -29,7 +29,7 @@ LAUNCH = [sys.executable, "-c", "from shardc.cli import main; main()", "launch"]
 WARM_UP, STEPS = 2, 4
 
 
-def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str, Any]:
+def measured(how: str, microbatches: int, width: int, length: int, schedule: str) -> dict[str, Any]:
     """Seconds per step of this process: medians; of programs the shortest of each kind."""
     import jax
     import numpy as np
@@ -41,7 +41,7 @@ def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str
 
     if how == "pipeline":
         jax.distributed.initialize()
-    sizes = Sizes(vocabulary=128, length=64, width=width, heads=4, hidden=4 * width, layers=4)
+    sizes = Sizes(vocabulary=128, length=length, width=width, heads=4, hidden=4 * width, layers=4)
     optimizer = optax.sgd(1e-2)
     params = jax.tree.map(np.asarray, init(jax.random.key(0), sizes))
     state: Any = {"params": params, "optimizer": optimizer.init(params)}
@@ -90,7 +90,8 @@ def measured(how: str, microbatches: int, width: int, schedule: str) -> dict[str
 def run(how: str, cores: tuple[int, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
     """One process per core at the same time; a job if it is the pipeline."""
     own = [str(Path(__file__)), "--worker", how, "--microbatches", str(options.microbatches)]
-    own += ["--width", str(options.width), "--schedule", options.schedule]
+    own += ["--width", str(options.width), "--length", str(options.length)]
+    own += ["--schedule", options.schedule]
     if how == "pipeline":
         commands = [[*LAUNCH, "-n", str(len(cores)), *own, "--cores", ",".join(map(str, cores))]]
     else:
@@ -135,6 +136,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--length", type=int, default=256, help="tokens of each of 2 sequences")
     parser.add_argument("--schedule", default="eager-1f1b")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--cores", help=argparse.SUPPRESS)
@@ -144,7 +146,8 @@ def main() -> int:
         cores = [int(core) for core in options.cores.split(",")]
         rank = int(os.environ.get("SLURM_PROCID", 0)) if options.worker == "pipeline" else 0
         os.sched_setaffinity(0, {cores[rank]})  # before JAX counts the cores
-        found = measured(options.worker, options.microbatches, options.width, options.schedule)
+        sizes = options.microbatches, options.width, options.length
+        found = measured(options.worker, *sizes, options.schedule)
         print(json.dumps(found), flush=True)
         return 0
     rows = []

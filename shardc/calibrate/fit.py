@@ -105,14 +105,16 @@ def fit_device(samples: Sequence[Sample], name: str, memory_bytes: int) -> Compu
     return Computes(found, errors, residuals)
 
 
-def fit_links(samples: Sequence[Sample]) -> Sends | None:
-    """Fits links to the samples of collectives and transfers; None if there are none."""
+def fit_links(samples: Sequence[Sample], level: str) -> Sends | None:
+    """Fits the links of a level to its collectives and transfers; None if there are none."""
+    samples = [each for each in samples if each.level == level]
     used = [each for each in samples if each.kind in COLLECTIVES]
     if not used:
         return None
     fastest = max(2 * each.sizes[1] / each.seconds for each in used)
     groups = sorted({each.sizes[0] for each in used})
-    names = ["link latency_s", "link launch_s", *(f"link bandwidth of {n} devices" for n in groups)]
+    names = [f"{level} latency_s", f"{level} launch_s"]
+    names += [f"{level} bandwidth of {n}" for n in groups]
     start = [1e-6, 1e-5, *(fastest for _ in groups)]
     low = [1e-9, 1e-9, *(fastest / 100 for _ in groups)]
     high = [1e-1, 1e-1, *(fastest * 100 for _ in groups)]

@@ -1,42 +1,73 @@
 """Measures communication between devices, and copies to the host."""
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardc.calibrate.timer import Timer
+from shardc.runtime.messages.between import Between
+from shardc.runtime.processes.arrays import is_here, put
+from shardc.runtime.processes.job import is_several
+from shardc.runtime.processes.peers import can_fetch, job_offers
+from shardc.runtime.transfers import Transfers
+from shardc.runtime.transport import InProcess, Move
 
 AXIS = "group"
 REST = "rest"
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 PAIR_BYTES = (1 << 12, 1 << 22)  # of the quick probe: mostly latency, mostly bandwidth
-REPEATS = 5  # in a row: the same number in every process of a job
+BETWEEN = "between"
+REPEATS = 5  # in a row
+SIDE = 512  # of the product before a collective
 
 
-def measure_links(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> None:
+class Joined(NamedTuple):
+    """A level of links between the devices that are measured.
+
+    Attributes:
+        name: of the level.
+        size: number of units that it joins.
+        stride: devices of one unit.
+    """
+
+    name: str
+    size: int
+    stride: int
+
+
+def measure_links(
+    timer: Timer, devices: Sequence[jax.Device], levels: Sequence[Joined], quick: bool
+) -> None:
     """Adds the samples of collectives, "transfer" and "to_host".
 
-    Groups of 2, 4, ... neighbours and of all devices, all groups at once; each kind from 4 KiB to
-    16 MiB.
+    At each level, groups of 2, 4, ... neighbours and of all units, all groups at once, so that
+    devices of one unit share its links; each kind from 1 KiB to 16 MiB. Once the time limit is
+    reached, only the smallest collectives.
     """
     sizes = [1 << n for n in ((12, 18, 22) if quick else (10, 12, 14, 16, 18, 20, 22, 24))]
-    for num_bytes in sizes:
-        for n in group_sizes(len(devices)):
-            for kind in KINDS:
-                if timer.is_late:
+    for num_bytes, level in itertools.product(sizes, levels):
+        for n in group_sizes(level.size):
+            between_s = 0.0
+            for kind in (BETWEEN, *KINDS):
+                if num_bytes > sizes[0] and timer.is_late:
                     return
-                call = _collective(kind, devices, n, num_bytes)
-                timer.add(kind, "float32", (n, num_bytes), call, REPEATS)
+                run = _collective(kind, devices, n, num_bytes, level.stride)
+                size, less_s = (n, num_bytes), REPEATS * between_s
+                taken = timer.add(kind, "float32", size, run, 1, level.name, REPEATS, less_s)
+                between_s = taken if kind == BETWEEN else between_s
     for num_bytes in sizes:
         if timer.is_late:
             return
-        if len(devices) > 1 and jax.process_count() == 1:
-            timer.add("transfer", "float32", (num_bytes,), _transfer(devices, num_bytes))
+        for level in levels:
+            ends = devices[0], devices[(level.size - 1) * level.stride]
+            call = _transfer(*ends, num_bytes)
+            timer.add("transfer", "float32", (num_bytes,), call, REPEATS, level.name)
         timer.add("to_host", "float32", (num_bytes,), _to_host(num_bytes))
 
 
@@ -50,9 +81,13 @@ def probe_pair(devices: Sequence[jax.Device], limit_s: float) -> dict[str, dict[
     for num_bytes in PAIR_BYTES:
         if timer.is_late:
             break
-        together = _collective("all_reduce", devices, 2, num_bytes)
-        timer.add("all_reduce", "float32", (num_bytes,), together, REPEATS)
-        timer.add("transfer", "float32", (num_bytes,), _transfer(devices, num_bytes), REPEATS)
+        between_s = 0.0
+        for kind in (BETWEEN, "all_reduce"):
+            run = _collective(kind, devices, 2, num_bytes)
+            less_s = REPEATS * between_s
+            between_s = timer.add(kind, "float32", (num_bytes,), run, 1, "", REPEATS, less_s)
+        sent = _transfer(devices[0], devices[-1], num_bytes)
+        timer.add("transfer", "float32", (num_bytes,), sent, REPEATS)
     found: dict[str, dict[int, float]] = {}
     for sample in timer.samples:
         found.setdefault(sample.kind, {})[sample.sizes[0]] = sample.seconds
@@ -65,40 +100,71 @@ def group_sizes(count: int) -> list[int]:
     return sorted({*powers, *([count] if count > 1 else [])})
 
 
+def groups_of(devices: Sequence[Any], n: int, stride: int) -> np.ndarray:
+    """[group, n]: groups of n devices, each `stride` behind the one before."""
+    return np.array(devices).reshape(-1, n, stride).swapaxes(1, 2).reshape(-1, n)
+
+
 def _collective(
-    kind: str, devices: Sequence[jax.Device], n: int, num_bytes: int
+    kind: str, devices: Sequence[jax.Device], n: int, num_bytes: int, stride: int = 1
 ) -> Callable[[], Any]:
-    """A collective in groups of n neighbours; `num_bytes` counts its result on one device, for a
-    reduce-scatter its operand."""
-    mesh = Mesh(np.array(devices).reshape(-1, n), (REST, AXIS))
-    elements = max(num_bytes // 4 // n * n, n)
-    local = elements // n if kind == "all_gather" else elements
+    """A program of REPEATS collectives with a product before each, as in a step.
+
+    Where threads that carry messages share the cores with those that compute, a collective takes
+    longer than in a program of nothing else. In groups of n neighbours, or of every `stride`-th
+    device; `num_bytes` counts the result on one device, for a reduce-scatter the operand.
+    """
+    mesh = Mesh(groups_of(devices, n, stride), (REST, AXIS))
+    local = max(num_bytes // 4 // n * n, n)
     spec = P((REST, AXIS))
     where = NamedSharding(mesh, spec)
     make = jax.jit(lambda: jnp.ones((mesh.size * local,), jnp.float32), out_shardings=where)
     x = make()
 
-    def run(part: jax.Array) -> Any:
+    def once(whole: jax.Array) -> Any:
         match kind:
             case "all_gather":
-                return jax.lax.all_gather(part, AXIS, tiled=True)
+                return jax.lax.all_gather(whole[: local // n], AXIS, tiled=True)
             case "reduce_scatter":
-                return jax.lax.psum_scatter(part, AXIS, tiled=True)
+                return jnp.tile(jax.lax.psum_scatter(whole, AXIS, tiled=True), n)
             case "all_to_all":
-                return jax.lax.all_to_all(part, AXIS, 0, 0, tiled=True)
+                return jax.lax.all_to_all(whole, AXIS, 0, 0, tiled=True)
+            case "all_reduce":
+                return jax.lax.psum(whole, AXIS)
             case _:
-                return jax.lax.psum(part, AXIS)
+                return whole
+
+    def run(whole: jax.Array) -> Any:
+        square = jnp.ones((SIDE, SIDE), jnp.float32)
+        for _ in range(REPEATS):
+            square = square * whole[0] @ square / SIDE
+            whole = once(whole * square[0, 0]) / n
+        return whole
 
     mapped = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     step = jax.jit(mapped)
     return lambda: step(x)
 
 
-def _transfer(devices: Sequence[jax.Device], num_bytes: int) -> Callable[[], Any]:
-    """A transfer from the first device to the last."""
-    target = SingleDeviceSharding(devices[-1])
-    x = jax.device_put(np.ones(num_bytes // 4, np.float32), devices[0])
-    return lambda: jax.device_put(x, target)
+def _transfer(first: jax.Device, last: jax.Device, num_bytes: int) -> Callable[[], Any]:
+    """A transfer between two devices, as between stages; in a job, what this process does of it."""
+    source, target = (
+        NamedSharding(Mesh(np.array([device]), (AXIS,)), P()) for device in (first, last)
+    )
+    if not is_here(source) and not is_here(target):
+        return tuple
+    shape = (num_bytes // 4,)
+    local = InProcess(Transfers())
+    transport = Between(local, job_offers(), can_fetch) if is_several() else local
+    route = transport.route([Move(source, target, shape, "float32")])
+    sent = [put(np.ones(shape, np.float32), source)] if is_here(source) else []
+
+    def run() -> Any:
+        if sent:
+            route.send(sent)
+        return route.receive() if is_here(target) else sent
+
+    return run
 
 
 def _to_host(num_bytes: int) -> Callable[[], Any]:

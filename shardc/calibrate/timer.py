@@ -11,20 +11,23 @@ import msgspec
 from shardc.errors import ClusterError
 
 Clock = Callable[[], float]
+Key = tuple[str, str, tuple[int, ...], str]
 
 
 class Sample(msgspec.Struct, frozen=True):
     """One measurement.
 
     Attributes:
-        kind: "product", "memory", "launch", "call", the kind of a collective, "transfer" or
-            "to_host".
+        kind: "product", "memory", "launch", "call", the kind of a collective, "between" (what a
+            program does besides its collectives), "transfer" or "to_host".
         dtype: of the elements.
         sizes: rows, columns and depth of a product; number of kernels of a "launch"; devices of
-            a group and bytes of the result on one device of a collective; otherwise the bytes read
+            a group and bytes of the result on one device of a collective, or of what is between
+            several; otherwise the bytes read
             and written, or sent, on one device.
         seconds: upper bound of the fastest quarter of the repeats.
         spread: relative excess of the median repeat: how busy the machine was.
+        level: of links, by name, that a collective or transfer used; "" for other kinds.
     """
 
     kind: str
@@ -32,6 +35,12 @@ class Sample(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]
     seconds: float
     spread: float
+    level: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What was measured."""
+        return self.kind, self.dtype, self.sizes, self.level
 
 
 class Timer:
@@ -40,6 +49,7 @@ class Timer:
     Args:
         limit_s: for all samples together.
         repeats: of each call; the call itself is repeated inside until it takes `least_s`.
+        agree: whether any process is late, for measurements in which processes of a job meet.
     """
 
     def __init__(
@@ -48,15 +58,16 @@ class Timer:
         repeats: int = 9,
         least_s: float = 2e-3,
         clock: Clock = time.perf_counter,
+        agree: Callable[[bool], bool] = bool,
     ) -> None:
-        self.repeats, self.least_s, self.clock = repeats, least_s, clock
+        self.repeats, self.least_s, self.clock, self.agree = repeats, least_s, clock, agree
         self.end_s = clock() + limit_s
         self.samples: list[Sample] = []
 
     @property
     def is_late(self) -> bool:
         """Whether the time limit is reached; remaining measurements are skipped."""
-        return self.clock() >= self.end_s
+        return self.agree(self.clock() >= self.end_s)
 
     @property
     def busy(self) -> float:
@@ -70,12 +81,18 @@ class Timer:
         sizes: tuple[int, ...],
         call: Callable[[], Any],
         count: int | None = None,
+        level: str = "",
+        inside: int = 1,
+        less_s: float = 0.0,
     ) -> float:
         """Times one call, in seconds, and keeps it as a sample. The call returns a JAX value.
 
         Args:
             count: calls in a row; None: as many as take `least_s`. All processes of a job must use
                 the same count.
+            level: of a sample.
+            inside: how often one call does what is measured.
+            less_s: seconds of a call in which it does something else.
         Raises:
             ClusterError: SHARDC-103, a device failed or disappeared.
         """
@@ -91,9 +108,10 @@ class Timer:
                 help="calibrate again with the devices that are left: --devices N",
                 code="SHARDC-103",
             ) from error
-        seconds = max(taken[len(taken) // 4], 1e-9)
-        spread = max(median(taken) / seconds - 1, 0.0)
-        self.samples.append(Sample(kind, dtype, sizes, seconds, spread))
+        quarter, half = taken[len(taken) // 4], median(taken)
+        seconds = max((quarter - less_s) / inside, 1e-9)
+        spread = max(half / quarter - 1, 0.0)
+        self.samples.append(Sample(kind, dtype, sizes, seconds, spread, level))
         return seconds
 
     def _taken(self, call: Callable[[], Any], count: int) -> float:

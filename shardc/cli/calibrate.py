@@ -1,13 +1,17 @@
 """`shardc calibrate`: measures the available devices and writes a cluster file."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardc.cli.output import format_option, print_json
 from shardc.cli.run_devices import platform_option, start_devices
+from shardc.errors import ClusterError
 
 if TYPE_CHECKING:
+    import jax
+
     from shardc.calibrate.measured_cluster import Calibration
 
 WORST = 8  # residuals shown in the text
@@ -33,26 +37,56 @@ def command(
     Measures products over sizes and dtypes, memory-bound kernels, kernel launches, calls,
     collectives over groups and sizes, transfers and copies to the host; all devices work at once.
     Then fits the constants of the cost model. A busy machine is measured twice, and the
-    printed errors are wider.
+    printed errors are wider. In a job of several processes (srun, mpirun, shardc launch) all run
+    this command; it measures the links between hosts, too, and rank 0 writes the file.
     """
     import msgspec
 
+    from shardc.api.action_time import action_seconds
     from shardc.calibrate.measured_cluster import calibrate
 
-    found = start_devices(devices or _count(platform), platform)
+    found, is_first = _devices(devices, platform)
     as_json = output_format == "json"
 
     def say(line: str) -> None:
-        if not as_json:
+        if is_first and not as_json:
             click.echo(line, err=True)
 
-    made = calibrate(found, quick=quick, say=say)
+    made = calibrate(found, quick=quick, say=say, action_s=action_seconds)
     cluster = msgspec.structs.replace(made.cluster, name=name)
+    if not is_first:
+        return
     cluster.save(output)
     if as_json:
         print_json(summary(made, output))
     else:
         click.echo(text(made, output))
+
+
+def _devices(count: int | None, platform: str) -> "tuple[Sequence[jax.Device], bool]":
+    """The devices to measure, and whether this process speaks for its job.
+
+    Raises:
+        ClusterError: SHARDC-101, there are fewer, or `count` does not count those of a job.
+    """
+    from shardc.runtime.processes.coordination import is_announced
+
+    if not is_announced():
+        return start_devices(count or _count(platform), platform), True
+    import jax
+
+    from shardc.api.asked_devices import resolve_devices
+    from shardc.runtime.processes.joining import initialize
+
+    initialize()
+    _, found = resolve_devices(None, None)
+    if count not in (None, len(found)):
+        raise ClusterError(
+            f"--devices {count}: the processes of this job have {len(found)} devices together",
+            help="leave --devices out, and start the job with as many devices as to be measured",
+            code="SHARDC-101",
+        )
+    return found, jax.process_index() == 0
 
 
 def _count(platform: str) -> int:

@@ -16,6 +16,7 @@ from shardc.errors import ClusterError
 @pytest.fixture
 def no_time(monkeypatch):
     """Only what comes first is measured."""
+    jax.devices()  # or the command would start two for all tests of this process
     monkeypatch.setattr(measured_cluster, "LIMIT_S", {False: 0.5, True: 0.5})
     monkeypatch.setattr(measured_cluster, "BUSY", 1e9)
     monkeypatch.setattr(measured_cluster, "LOAD", 1e9)
@@ -39,7 +40,7 @@ def rounds_of(monkeypatch, factors, spread: float, load: float) -> None:
     """Rounds whose samples take 1, 2, ... times as long, and the load of the machine."""
     rounds = iter(factors)
 
-    def measured(devices, quick, tell):
+    def measured(devices, levels, quick, tell, gather):
         factor = next(rounds)
         timer = Timer(1.0)
         timer.samples = [

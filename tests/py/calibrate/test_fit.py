@@ -69,13 +69,17 @@ def test_a_sample_that_was_disturbed_moves_little():
 def test_links_are_found_again():
     link = {n: 1e9 * (n - 1) / (n - 1 + 0.5) for n in (2, 4, 8)}
     samples = [
-        Sample(kind, "float32", (n, b), price(n, Link(link[n], 4e-6, link[n], 2e-5), b), 0.0)
+        Sample(
+            kind, "float32", (n, b), price(n, Link(link[n], 4e-6, link[n], 2e-5), b), 0.0, "node"
+        )
         for kind, price in COLLECTIVES.items()
         for n in link
         for b in (1 << 10, 1 << 14, 1 << 18, 1 << 22)
     ]
-    samples += [Sample("transfer", "float32", (b,), b / 4e8, 0.0) for b in (1 << 18, 1 << 22)]
-    sends = fit_links(samples)
+    samples += [
+        Sample("transfer", "float32", (b,), b / 4e8, 0.0, "node") for b in (1 << 18, 1 << 22)
+    ]
+    sends = fit_links(samples, "node")
     assert sends is not None
     assert sends.latency_s == pytest.approx(4e-6, rel=0.05)
     assert sends.launch_s == pytest.approx(2e-5, rel=0.05)
@@ -88,7 +92,7 @@ def test_links_are_found_again():
 
 
 def test_one_device_has_no_links():
-    assert fit_links(products()) is None
+    assert fit_links(products(), "node") is None
 
 
 def test_what_no_sample_speaks_of_has_no_error_bar():
