@@ -24,7 +24,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 PAIR_BYTES = (1 << 12, 1 << 22)  # of the quick probe: mostly latency, mostly bandwidth
 BETWEEN = "between"
 REPEATS = 5  # in a row
-SIDE = 512  # of the product before a collective
+SIDE = 256  # of the product before a collective
 
 
 class Joined(NamedTuple):
@@ -53,14 +53,9 @@ def measure_links(
     sizes = [1 << n for n in ((12, 18, 22) if quick else (10, 12, 14, 16, 18, 20, 22, 24))]
     for num_bytes, level in itertools.product(sizes, levels):
         for n in group_sizes(level.size):
-            between_s = 0.0
-            for kind in (BETWEEN, *KINDS):
-                if num_bytes > sizes[0] and timer.is_late:
-                    return
-                run = _collective(kind, devices, n, num_bytes, level.stride)
-                size, less_s = (n, num_bytes), REPEATS * between_s
-                taken = timer.add(kind, "float32", size, run, 1, level.name, REPEATS, less_s)
-                between_s = taken if kind == BETWEEN else between_s
+            if num_bytes > sizes[0] and timer.is_late:
+                return
+            _time_collectives(timer, KINDS, devices, level, n, num_bytes)
     for num_bytes in sizes:
         if timer.is_late:
             return
@@ -81,16 +76,14 @@ def probe_pair(devices: Sequence[jax.Device], limit_s: float) -> dict[str, dict[
     for num_bytes in PAIR_BYTES:
         if timer.is_late:
             break
-        between_s = 0.0
-        for kind in (BETWEEN, "all_reduce"):
-            run = _collective(kind, devices, 2, num_bytes)
-            less_s = REPEATS * between_s
-            between_s = timer.add(kind, "float32", (num_bytes,), run, 1, "", REPEATS, less_s)
+        pair = Joined("", 2, 1)
+        _time_collectives(timer, ("all_reduce",), devices, pair, 2, num_bytes)
         sent = _transfer(devices[0], devices[-1], num_bytes)
         timer.add("transfer", "float32", (num_bytes,), sent, REPEATS)
     found: dict[str, dict[int, float]] = {}
     for sample in timer.samples:
-        found.setdefault(sample.kind, {})[sample.sizes[0]] = sample.seconds
+        found.setdefault(sample.kind, {})[sample.sizes[-1]] = sample.seconds
+    found.pop(BETWEEN, None)
     return found
 
 
@@ -105,8 +98,26 @@ def groups_of(devices: Sequence[Any], n: int, stride: int) -> np.ndarray:
     return np.array(devices).reshape(-1, n, stride).swapaxes(1, 2).reshape(-1, n)
 
 
+def _time_collectives(
+    timer: Timer,
+    kinds: Sequence[str],
+    devices: Sequence[jax.Device],
+    level: Joined,
+    n: int,
+    num_bytes: int,
+) -> None:
+    """Adds a sample of each kind: a program with collectives, less the same without them."""
+    between_s = 0.0
+    for kind in (BETWEEN, *kinds):
+        run = _collective(kind, devices, n, num_bytes, level.stride)
+        less_s = REPEATS * between_s
+        taken = timer.add(kind, "float32", (n, num_bytes), run, 1, level.name, REPEATS, less_s)
+        if kind == BETWEEN:
+            between_s = taken
+
+
 def _collective(
-    kind: str, devices: Sequence[jax.Device], n: int, num_bytes: int, stride: int = 1
+    kind: str, devices: Sequence[jax.Device], n: int, num_bytes: int, stride: int
 ) -> Callable[[], Any]:
     """A program of REPEATS collectives with a product before each, as in a step.
 
@@ -126,11 +137,11 @@ def _collective(
             case "all_gather":
                 return jax.lax.all_gather(whole[: local // n], AXIS, tiled=True)
             case "reduce_scatter":
-                return jnp.tile(jax.lax.psum_scatter(whole, AXIS, tiled=True), n)
+                return jnp.tile(jax.lax.psum_scatter(whole, AXIS, tiled=True) / n, n)
             case "all_to_all":
                 return jax.lax.all_to_all(whole, AXIS, 0, 0, tiled=True)
             case "all_reduce":
-                return jax.lax.psum(whole, AXIS)
+                return jax.lax.psum(whole, AXIS) / n
             case _:
                 return whole
 
@@ -138,7 +149,7 @@ def _collective(
         square = jnp.ones((SIDE, SIDE), jnp.float32)
         for _ in range(REPEATS):
             square = square * whole[0] @ square / SIDE
-            whole = once(whole * square[0, 0]) / n
+            whole = once(whole * square[0, 0])  # all of it stays 1
         return whole
 
     mapped = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)

@@ -10,6 +10,8 @@ import msgspec
 
 from shardc.errors import ClusterError
 
+NOISE = 0.02  # of a call, which repeats differ by on a quiet machine
+
 Clock = Callable[[], float]
 Key = tuple[str, str, tuple[int, ...], str]
 
@@ -92,7 +94,8 @@ class Timer:
                 the same count.
             level: of a sample.
             inside: how often one call does what is measured.
-            less_s: seconds of a call in which it does something else.
+            less_s: seconds of a call in which it does something else. A difference below NOISE of
+                the call counts as NOISE.
         Raises:
             ClusterError: SHARDC-103, a device failed or disappeared.
         """
@@ -109,7 +112,7 @@ class Timer:
                 code="SHARDC-103",
             ) from error
         quarter, half = taken[len(taken) // 4], median(taken)
-        seconds = max((quarter - less_s) / inside, 1e-9)
+        seconds = max(quarter - less_s, NOISE * quarter) / inside
         spread = max(half / quarter - 1, 0.0)
         self.samples.append(Sample(kind, dtype, sizes, seconds, spread, level))
         return seconds
