@@ -218,6 +218,17 @@ def indexed_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
     return _holding(ALLOWED_BY_INDEX, op, rule)
 
 
+def unshared_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
+    """For each factor of `op`: does a split leave each device with all of the work?
+
+    Where rows are looked up, each device gathers one row per index, its own or zeros. A scatter
+    skips the updates of other devices: on average each has its share.
+    """
+    if op.name != "stablehlo.gather":
+        return (False,) * len(rule.sizes)
+    return indexed_factors(op, rule)
+
+
 def splittable_factors(op: ir.Operation, rule: OpRule) -> tuple[bool, ...]:
     """`allowed_factors` or `indexed_factors`: what device axes may split.
 

@@ -40,7 +40,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.predicted import StageReport
 from shardc.plan.value_id import argument_id, value_id
-from shardc.rules.allowed_factors import indexed_factors
+from shardc.rules.allowed_factors import unshared_factors
 from shardc.rules.op_rule import OpRule
 from shardc.rules.program_rules import rules_of
 from shardc.solver.interrupt import poll_optional
@@ -251,17 +251,17 @@ class _Reader:
 
 
 def _strategy(op: ir.Operation, mesh: Mesh, rule: OpRule | None) -> Strategy | None:
-    """The strategy of an op; axes that split an indexed dim do not divide the work."""
+    """The strategy of an op; axes that split what is looked up do not divide the work."""
     operands, results = operand_shardings(op), result_shardings(op)
     if operands is None or results is None:
         return None
     axes = {axis for each in (*operands, *results) for axis in each.axes}
     if rule is not None:
-        by_index = indexed_factors(op, rule)
+        unshared = unshared_factors(op, rule)
         taken = zip(operands, rule.operands, strict=False)  # captures have no factors
         for lies, dims in (*taken, *zip(results, rule.results, strict=True)):
             for own, factors in zip(lies.dims, dims, strict=True):
-                if any(by_index[factor] for factor in factors):
+                if any(unshared[factor] for factor in factors):
                     axes.difference_update(own)
     return Strategy(tuple(operands), tuple(results), mesh.num_shards(tuple(axes)))
 

@@ -13,7 +13,7 @@ from shardc.ir.constants import is_zero
 from shardc.ir.user_shardings import UserSharding, print_user_sharding, read_user_sharding
 from shardc.ir.walk import where
 from shardc.plan.layout import Mesh, TensorSharding
-from shardc.rules.allowed_factors import COUNTED_ONCE, indexed_factors, splittable_factors
+from shardc.rules.allowed_factors import COUNTED_ONCE, splittable_factors, unshared_factors
 from shardc.rules.op_rule import OpRule
 from shardc.rules.partial_sums import keeps_partial
 from shardc.rules.reducers import reducer
@@ -113,7 +113,7 @@ def splitting(op: ir.Operation, rule: OpRule | None, unreduced: tuple[bool, ...]
         bool(ok) and size > 1
         for ok, size in zip(splittable_factors(op, rule), rule.sizes, strict=True)
     )
-    shares = tuple(not by_index for by_index in indexed_factors(op, rule))
+    shares = tuple(not alone for alone in unshared_factors(op, rule))
     starts, by_sum = is_zero_for_a_loop(op), reduces_by_sum(op)
     together = ((),) if starts else _unreduced_together(op, unreduced)
     sums = by_sum and any(

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from shardc.analysis.shardings.strategies import splitting, value_shardings
@@ -89,6 +90,25 @@ def test_a_dim_that_does_not_divide_has_no_strategy():
         jnp.matmul, ones(8, 6), ones(6, 5), name="dot_general"
     )
     assert len(strategies) == 2  # only the rows divide by 4
+
+
+def test_rows_share_the_work_of_a_scatter_but_not_of_a_lookup():
+    """Each device gathers a row per index, but adds only what belongs to its own rows."""
+    ids = np.zeros(16, np.int32)
+
+    def added(table, ids, x):
+        return table.at[ids].add(x)
+
+    def looked_up(table, ids):
+        return table[ids]
+
+    rows = TensorSharding((("x",), ()))
+    _module, [(_, _, adding)] = strategies_of(added, ones(8, 6), ids, ones(16, 6), name="scatter")
+    _module, [(_, _, looking)] = strategies_of(looked_up, ones(8, 6), ids, name="gather")
+    [by_rows] = [s for s in adding if s.operands[0] == rows]
+    assert (by_rows.num_shards, by_rows.results) == (4, (rows,))
+    [partial] = [s for s in looking if s.operands[0] == rows]
+    assert (partial.num_shards, partial.results[0].unreduced) == (1, ("x",))
 
 
 LINEAR = {
