@@ -30,7 +30,7 @@ from shardc.plan.executable import ArgumentSpec, ResultSpec, StageProgram, Value
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import TensorSharding
 from shardc.plan.program_graph import ProgramValues
-from shardc.plan.value_id import is_accumulator, is_argument, value_id
+from shardc.plan.value_id import is_accumulator, is_argument, is_computed, value_id
 from shardc.rules.libraries import called_computations
 
 
@@ -41,7 +41,8 @@ def _dtype(type: ir.Type) -> str:
 def stage_programs(module: ir.Operation, *, local: bool) -> tuple[StageProgram, ...]:
     """One StageProgram per function, in the order of stages and phases.
 
-    A program donates accumulators, and arguments that the caller donates if it is their last user.
+    A program donates accumulators, and arguments that the caller donates if it is their last user;
+    an update also what other programs computed for it, as the gradients of a single microbatch.
     """
     specs = {symbol(f): _specs(f) for f in functions(module)}
     programs = []
@@ -143,6 +144,10 @@ def _with_donation(
                 if in_place or (
                     last and program.kind is FunctionKind.UPDATE and spec.value not in returned
                 ):
+                    donated.append(position)
+            elif is_computed(spec.value):
+                last = last_user[program.stage, spec.value] == program.name
+                if program.kind is FunctionKind.UPDATE and last and spec.value not in returned:
                     donated.append(position)
             elif is_argument(spec.value) and program.kind is FunctionKind.UPDATE:
                 argument = arguments[value_id(spec.value).number]

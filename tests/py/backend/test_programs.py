@@ -7,12 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
+import shardc
 from shardc.backend import programs
 from shardc.backend.programs import CompiledProgram, compile_programs
 from shardc.errors import InputError
 from shardc.plan.executable import ArgumentSpec, Executable, ResultSpec, StageProgram, ValueSpec
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh, TensorSharding
+from shardc.plan.value_id import is_computed
 from tests.py.runtime.toy_step import toy_executable
 
 AXES = (("x", 2), ("y", 2))
@@ -134,6 +136,24 @@ def test_each_accumulator_and_parameter_is_updated_in_its_own_buffer():
         "{0}: (0, {}, may-alias), {1}: (1, {}, may-alias)"
         in by_name["stage1_forward"].call.as_text()
     )
+
+
+def test_an_update_reuses_the_gradients_of_a_single_microbatch():
+    """They are no accumulators: the backward pass hands them over, and nothing else reads them."""
+
+    def step(w, x):
+        loss, gradient = jax.value_and_grad(lambda w: jax.numpy.mean(jax.numpy.tanh(x @ w)))(w)
+        return w - gradient, loss
+
+    args = np.ones((8, 8), np.float32), np.ones((16, 8), np.float32)
+    wrapped = shardc.jit(step, devices=jax.devices()[:1], stages=1, microbatches=1)
+    made = wrapped.lower(*args).plan().executable.programs
+    [update] = [each for each in made if each.kind is FunctionKind.UPDATE]
+    donated = {update.args[position].value for position in update.donated}
+    computed = {spec.value for spec in update.args if is_computed(spec.value)}
+    assert computed
+    assert computed == donated & computed
+    assert "arg0" not in donated  # the caller keeps it
 
 
 def test_two_arguments_of_one_type_do_not_swap_buffers():
