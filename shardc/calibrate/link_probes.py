@@ -24,7 +24,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 PAIR_BYTES = (1 << 12, 1 << 22)  # of the quick probe: mostly latency, mostly bandwidth
 BETWEEN = "between"
 REPEATS = 5  # in a row
-SIDE = 256  # of the product before a collective
+SIDE = 512  # of the product before a collective: on a CPU it outlasts a slice of the scheduler
 
 
 class Joined(NamedTuple):
