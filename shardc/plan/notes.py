@@ -13,7 +13,7 @@ class NoteCode(StrEnum):
 
     INTERRUPTED = "interrupted"
     NOT_ALL_PRICED = "not-all-priced"
-    FEWER = "fewer"  # what: stages, microbatches or slices; count, reason; asked: if requested
+    FEWER = "fewer"  # what: stages, microbatches or slices; count, reason; asked, help: if any
     BY_HAND = "by-hand"  # name: of the given plan
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why
@@ -39,7 +39,7 @@ class Note(msgspec.Struct, frozen=True):
         return _WORDS[self.code](**self.data)
 
 
-def _fewer(what: str, count: int, reason: str, asked: int | None = None) -> str:
+def _fewer(what: str, count: int, reason: str, asked: int | None = None, help: str = "") -> str:
     one = {"stages": "stage", "microbatches": "microbatch", "slices": "slice"}
     planned = f"{count} {what if count > 1 else one[what]}"
     return f"{planned}{'' if asked is None else f' instead of {asked}'}: {reason}"

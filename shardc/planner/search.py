@@ -181,6 +181,8 @@ class Planner:
         asked = getattr(self.options, name)
         reason = why.message if why.where is None else f"{why.message} ({why.where})"
         data: Data = {"what": name, "count": count, "reason": reason}
+        if why.help is not None:
+            data["help"] = why.help
         if asked == "auto":
             self.tried.notes.append(Note(NoteCode.FEWER, data))
         else:

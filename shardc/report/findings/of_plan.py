@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from shardc.plan.account import Account, Role
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
-from shardc.plan.notes import NoteCode
+from shardc.plan.notes import Note, NoteCode
 from shardc.report.findings.of_state import of_state
 from shardc.report.findings.padding import of_uneven_dims
 from shardc.report.model import Finding
@@ -18,6 +18,7 @@ WARN = frozenset("communication waiting unproven no-batch tight idle-axis uneven
 TIGHT = 0.97  # share of the memory limit
 FAR = 0.1  # share of a step by which the optimum may be shorter
 REPLICATED = 0.05  # share of a step
+NAME_IT = "name it: --batch-args, batch_argnums"  # of plans whose notes have no help
 
 
 def findings(plan: Plan) -> tuple[Finding, ...]:
@@ -54,12 +55,19 @@ def _of_time(plan: Plan) -> Iterator[Finding]:
             terms.communication_s,
         )
     if terms.waiting_s >= WAITING * step_s:
+        more = not any(map(_has_fewer_microbatches, plan.notes))
+        if plan.num_microbatches == 1:
+            why = "has one microbatch, for which they wait in turn"
+            help = "use more microbatches, or fewer stages" if more else "use fewer stages"
+        else:
+            why = f"fills and drains with {plan.num_microbatches} microbatches"
+            ways = "fewer stages, or a schedule with less idle time"
+            help = f"use more microbatches, {ways}" if more else f"use {ways}"
         yield Finding(
             "waiting",
             f"the busiest devices idle for {terms.waiting_s / step_s:.0%} of the step: the pipeline"
-            f" of {plan.num_stages} stages fills and drains with {plan.num_microbatches}"
-            " microbatches",
-            "use more microbatches, fewer stages, or a schedule with less idle time",
+            f" of {plan.num_stages} stages {why}",
+            help,
             terms.waiting_s,
         )
 
@@ -87,16 +95,21 @@ def _of_notes(plan: Plan) -> Iterator[Finding]:
             words = f"every device repeats the same work: {note}"
             why = help[str(note.data["why"])]
             yield Finding("replicated-op", words, why, float(note.data["seconds"]))
-        elif note.code is NoteCode.FEWER and note.data["what"] == "microbatches":
+        elif _has_fewer_microbatches(note) and plan.num_microbatches == 1:
             words = f"the batch is not split into microbatches: {note.data['reason']}"
             held = max(stage.memory.stash + stage.memory.temporaries for stage in plan.stages)
             yield Finding(
                 "no-batch",
                 words,
-                "name it: --batch-args, batch_argnums; two microbatches may hold half of the"
+                f"{note.data.get('help', NAME_IT)}; two microbatches may hold half of the"
                 f" {size(held)} of activations",
                 num_bytes=held // 2,
             )
+
+
+def _has_fewer_microbatches(note: Note) -> bool:
+    """Whether a note says why there are not more microbatches."""
+    return note.code is NoteCode.FEWER and note.data["what"] == "microbatches"
 
 
 def _of_memory(plan: Plan, account: Account) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import pytest
 import shardc
 from shardc.analysis.roles.replicated_values import ReplicatedValue
 from shardc.cluster import Cluster, Device, Level
-from shardc.plan.notes import Note, NoteCode
+from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.priced_work import Work
 from shardc.report.findings.lint import _of_value
 from shardc.report.findings.of_plan import findings
@@ -107,6 +107,35 @@ def test_a_batch_that_is_not_found_costs_activations_and_no_known_time() -> None
     held = plan.stages[0].memory.stash + plan.stages[0].memory.temporaries
     assert missing.seconds is None and missing.num_bytes == held // 2 > 0
     assert missing.price.endswith("KiB") or missing.price.endswith("MiB")
+
+
+def test_a_batch_that_cannot_be_split_gets_the_help_of_its_refusal() -> None:
+    def contrastive(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            rows = jnp.tanh(x @ params["in"]) @ params["out"]
+            return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(rows @ rows.T)))
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+    params = {name: jax.ShapeDtypeStruct((512, 512), jnp.float32) for name in ("in", "out")}
+    function = shardc.jit(contrastive, stages=2, microbatches=4, schedule="1f1b", cluster=CLUSTER)
+    x = jax.ShapeDtypeStruct((64, 512), jnp.float32)
+    with pytest.warns(shardc.RequestWarning, match="1 microbatch instead of 4"):
+        plan = function.lower(params, x).plan().plan
+    whole, waiting = found(plan)["no-batch"], found(plan)["waiting"]
+    assert "compute this per example" in whole.help and "batch_argnums" not in whole.help
+    assert "has one microbatch" in waiting.words and waiting.help == "use fewer stages"
+    free = found(msgspec.structs.replace(plan, notes=()))
+    assert "no-batch" not in free and "more microbatches" in free["waiting"].help
+
+
+def test_a_batch_split_into_fewer_microbatches_than_requested_is_split() -> None:
+    data: Data = {"what": "microbatches", "count": 2, "asked": 3, "reason": "", "help": "use 2"}
+    plan = msgspec.structs.replace(planned(512).plan, num_microbatches=2)
+    assert "no-batch" not in found(
+        msgspec.structs.replace(plan, notes=(Note(NoteCode.FEWER, data),))
+    )
 
 
 def test_a_price_is_a_time_bytes_both_or_not_known() -> None:
