@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from shardc.cluster import Cluster
-from shardc.errors import InfeasibleError
+from shardc.errors import InfeasibleError, ScheduleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -88,6 +88,12 @@ def _run(planner: Planner) -> Plan | InfeasibleError:
         return planner.run()
     except InfeasibleError as error:
         return error
+    except ScheduleError as error:
+        fewer = [note for note in planner.unmet if note.data["what"] == "microbatches"]
+        if not fewer:
+            raise
+        message, help = f"{error.message}; {fewer[0]}", "take another schedule, such as 1f1b"
+        raise ScheduleError(message, help=help, code=error.code) from error
 
 
 def _is_short(found: Plan | InfeasibleError) -> bool:

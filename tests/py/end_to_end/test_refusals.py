@@ -52,6 +52,14 @@ def test_batch_norm_runs_with_one_microbatch_and_names_its_op_and_line() -> None
     assert made.unmet[0] in made.notes
 
 
+def test_a_schedule_that_wants_refused_microbatches_says_why_there_are_none() -> None:
+    asked = {"stages": 2, "microbatches": 4, "schedule": "interleaved-1f1b"}
+    error = refusal(build("mlp_batch_norm"), **asked)
+    assert error.code == "SHARDC-242"
+    assert "not 1; 1 microbatch instead of 4: microbatches would change" in error.message
+    assert error.help == "take another schedule, such as 1f1b"
+
+
 @pytest.mark.parametrize(("rows", "possible"), [(30, 3), (17, 1), (6, 3), (10, 2)])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_batch_that_does_not_divide_is_cut_as_far_as_possible(
