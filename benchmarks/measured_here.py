@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("-o", "--output", type=Path)
     asked = parser.parse_args()
-    if "SLURM_PROCID" not in os.environ:
+    if "JAX_COORDINATOR_ADDRESS" not in os.environ:  # not yet under `shardc launch`
         count = str(len(os.sched_getaffinity(0)))
         command = [*LAUNCH, "-n", count, "--limit", "600", __file__, *sys.argv[1:]]
         return subprocess.run(command, check=False, env={**os.environ, "NPROC": "1"}).returncode

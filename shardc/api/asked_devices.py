@@ -1,6 +1,5 @@
 """The devices that the caller of `shardc.jit` asks for."""
 
-import itertools
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from shardc.api.request import several
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError, InputError, RequestWarning
 from shardc.plan.layout import ranges
-from shardc.runtime.processes.peers import hosts_of_ranks
+from shardc.runtime.processes.peers import devices_of_hosts, hosts_of_ranks
 
 
 def given_devices(devices: Any) -> tuple[jax.Device, ...] | None:
@@ -65,9 +64,8 @@ def resolve_devices(
         return first[hosts[device.process_index]], device.process_index, device.id
 
     own = tuple(sorted(jax.devices(), key=place) if devices is None else devices)
-    places = [place(device)[0] for device in own]
-    runs = [len(list(same)) for _, same in itertools.groupby(places)]
-    if len(runs) > len(set(places)):
+    of_hosts = devices_of_hosts(own)
+    if of_hosts is None:
         warnings.warn(
             "devices= alternates between hosts, so axes of a mesh that should stay inside a host"
             " cross the network; order them by host",
@@ -75,7 +73,7 @@ def resolve_devices(
             skip_file_prefixes=(str(Path(__file__).parent),),
         )
     if cluster is None:
-        return Cluster.local(runs if len(runs) == len(set(places)) else [len(own)]), own
+        return Cluster.local(of_hosts or [len(own)]), own
     return cluster, own[: cluster.num_devices]
 
 

@@ -138,26 +138,17 @@ def _with_donation(
         produced = {spec.value for spec in program.results}
         donated = []
         for position, spec in enumerate(program.args):
+            last = last_user[program.stage, spec.value] == program.name
+            used_up = program.kind is FunctionKind.UPDATE and last and spec.value not in returned
             if is_accumulator(spec.value):
-                in_place = spec.value in produced
-                last = last_user[program.stage, spec.value] == program.name
-                if in_place or (
-                    last and program.kind is FunctionKind.UPDATE and spec.value not in returned
-                ):
-                    donated.append(position)
-            elif is_computed(spec.value):
-                last = last_user[program.stage, spec.value] == program.name
-                if program.kind is FunctionKind.UPDATE and last and spec.value not in returned:
-                    donated.append(position)
-            elif is_argument(spec.value) and program.kind is FunctionKind.UPDATE:
+                used_up |= spec.value in produced  # it adds to it in place
+            elif is_argument(spec.value):
                 argument = arguments[value_id(spec.value).number]
-                if (
-                    argument.donated
-                    and argument.stage == program.stage
-                    and spec.value not in returned
-                    and last_user[program.stage, spec.value] == program.name
-                ):
-                    donated.append(position)
+                used_up &= argument.donated and argument.stage == program.stage
+            elif not is_computed(spec.value):
+                used_up = False
+            if used_up:
+                donated.append(position)
         mended.append(msgspec.structs.replace(program, donated=tuple(donated)))
     return tuple(mended)
 

@@ -11,10 +11,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardc.calibrate.timer import Timer
-from shardc.runtime.messages.between import Between
 from shardc.runtime.processes.arrays import is_here, put
-from shardc.runtime.processes.job import is_several
-from shardc.runtime.processes.peers import can_fetch, job_offers
+from shardc.runtime.processes.peers import between_processes
 from shardc.runtime.transfers import Transfers
 from shardc.runtime.transport import InProcess, Move
 
@@ -109,11 +107,18 @@ def _time_collectives(
     """Adds a sample of each kind: a program with collectives, less the same without them."""
     between_s = 0.0
     for kind in (BETWEEN, *kinds):
-        run = _collective(kind, devices, n, num_bytes, level.stride)
-        less_s = REPEATS * between_s
-        taken = timer.add(kind, "float32", (n, num_bytes), run, 1, level.name, REPEATS, less_s)
+        taken_s = timer.add(
+            kind,
+            "float32",
+            (n, num_bytes),
+            _collective(kind, devices, n, num_bytes, level.stride),
+            count=1,
+            level=level.name,
+            inside=REPEATS,
+            less_s=between_s,
+        )
         if kind == BETWEEN:
-            between_s = taken
+            between_s = taken_s
 
 
 def _collective(
@@ -166,7 +171,7 @@ def _transfer(first: jax.Device, last: jax.Device, num_bytes: int) -> Callable[[
         return tuple
     shape = (num_bytes // 4,)
     local = InProcess(Transfers())
-    transport = Between(local, job_offers(), can_fetch) if is_several() else local
+    transport = between_processes(local) or local
     route = transport.route([Move(source, target, shape, "float32")])
     sent = [put(np.ones(shape, np.float32), source)] if is_here(source) else []
 

@@ -25,8 +25,7 @@ class Sample(msgspec.Struct, frozen=True):
         dtype: of the elements.
         sizes: rows, columns and depth of a product; number of kernels of a "launch"; devices of
             a group and bytes of the result on one device of a collective, or of what is between
-            several; otherwise the bytes read
-            and written, or sent, on one device.
+            several; otherwise the bytes read and written, or sent, on one device.
         seconds: upper bound of the fastest quarter of the repeats.
         spread: relative excess of the median repeat: how busy the machine was.
         level: of links, by name, that a collective or transfer used; "" for other kinds.
@@ -94,8 +93,8 @@ class Timer:
                 the same count.
             level: of a sample.
             inside: how often one call does what is measured.
-            less_s: seconds of a call in which it does something else. A difference below NOISE of
-                the call counts as NOISE.
+            less_s: seconds of what it does besides, each time. A difference below NOISE of the
+                whole counts as NOISE.
         Raises:
             ClusterError: SHARDC-103, a device failed or disappeared.
         """
@@ -111,8 +110,8 @@ class Timer:
                 help="calibrate again with the devices that are left: --devices N",
                 code="SHARDC-103",
             ) from error
-        quarter, half = taken[len(taken) // 4], median(taken)
-        seconds = max(quarter - less_s, NOISE * quarter) / inside
+        quarter, half = taken[len(taken) // 4] / inside, median(taken) / inside
+        seconds = max(quarter - less_s, NOISE * quarter)
         spread = max(half / quarter - 1, 0.0)
         self.samples.append(Sample(kind, dtype, sizes, seconds, spread, level))
         return seconds

@@ -11,7 +11,7 @@ from shardc.calibrate.link_probes import Joined
 from shardc.calibrate.timer import Key, Sample
 from shardc.errors import ClusterError
 from shardc.runtime.processes.job import is_several, this_job
-from shardc.runtime.processes.peers import hosts_of_ranks
+from shardc.runtime.processes.peers import devices_of_hosts
 
 NODE = "node"  # the level inside a host
 
@@ -62,15 +62,13 @@ def levels_of(devices: Sequence[jax.Device]) -> list[Joined]:
     Raises:
         ClusterError: SHARDC-101, hosts have unlike numbers of devices, or alternate.
     """
-    hosts = hosts_of_ranks()
-    where = [hosts[device.process_index] for device in devices]
-    runs = [len(list(same)) for _, same in itertools.groupby(where)]
-    if len(set(runs)) > 1 or len(runs) != len(set(where)):
+    of_hosts = devices_of_hosts(devices)
+    if of_hosts is None or len(set(of_hosts)) > 1:
+        lie = "alternate" if of_hosts is None else f"are {', '.join(map(str, of_hosts))}"
         raise ClusterError(
-            f"{', '.join(map(str, runs))} devices lie on one host after the other: only hosts with"
-            " equally many can be one cluster",
+            f"the devices of the hosts {lie}: a cluster has equally many on each, host by host",
             help="start as many processes on each host, with as many devices, host by host",
             code="SHARDC-101",
         )
-    node, network = Joined(NODE, runs[0], 1), Joined("network", len(runs), runs[0])
+    node, network = Joined(NODE, of_hosts[0], 1), Joined("network", len(of_hosts), of_hosts[0])
     return [level for level in (node, network) if level.size > 1]

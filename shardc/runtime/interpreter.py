@@ -18,13 +18,12 @@ from shardc.runtime.arguments.place_in_job import JobPlacer
 from shardc.runtime.assumptions import check_assumptions
 from shardc.runtime.compiled_program import Program
 from shardc.runtime.interrupts import deferred_interrupt
-from shardc.runtime.messages.between import Between
 from shardc.runtime.messages.shared import SharedResults
 from shardc.runtime.nan_checks import wanted_checks
 from shardc.runtime.operations import Checks, Environment, Trace, Zeros, operations
 from shardc.runtime.processes.arrays import is_here, nowhere_here, put
 from shardc.runtime.processes.job import is_several, this_job
-from shardc.runtime.processes.peers import can_fetch, job_offers
+from shardc.runtime.processes.peers import between_processes
 from shardc.runtime.split_stacks import Stacks
 from shardc.runtime.tape.build import build_tape
 from shardc.runtime.tape.instructions import Message, Slot
@@ -82,7 +81,7 @@ class Interpreter:
         self._primary = tape.primary
         job = this_job() if is_several() else None
         local = InProcess(self._transfers)
-        between = None if job is None else Between(local, job_offers(), can_fetch)
+        between = between_processes(local)
         self._here = [is_here(sharding) for sharding in self._shardings]
         own = {slot.group for slot, here in zip(tape.slots, self._here, strict=True) if here}
         own_groups = own | {tape.groups[group] for group in own}

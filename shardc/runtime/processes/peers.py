@@ -1,19 +1,23 @@
 """What the processes of a job know of each other: their hosts, and where to fetch arrays."""
 
 import functools
+import itertools
 import json
 import os
 import platform
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from shardc.errors import ClusterError
+from shardc.runtime.messages.between import Between
 from shardc.runtime.messages.direct import Offers
 from shardc.runtime.processes.job import Job, is_several, this_job
 from shardc.runtime.processes.xla_threads import are_enough
+from shardc.runtime.transport import InProcess
 
 VARIABLE = "SHARDC_TRANSFERS"
 CHOICES = ("auto", "direct", "collective")
@@ -56,6 +60,15 @@ def peers_of(job: Job) -> tuple[Peer, ...]:
 def hosts_of_ranks() -> list[str]:
     """By rank, its host; all processes call it."""
     return [peer.host for peer in peers()] if is_several() else [""]
+
+
+def devices_of_hosts(devices: Sequence[jax.Device]) -> list[int] | None:
+    """How many of the devices each host has, in their order; None if they alternate between hosts;
+    all processes call it."""
+    hosts = hosts_of_ranks()
+    where = [hosts[device.process_index] for device in devices]
+    runs = [len(list(same)) for _, same in itertools.groupby(where)]
+    return runs if len(runs) == len(set(where)) else None
 
 
 def this_host() -> str:
@@ -120,3 +133,8 @@ def job_offers() -> Offers | None:
     addresses = [peer.address for peer in peers()]
     server = transfer_server()
     return None if server is None else Offers(server, addresses, jax.process_index())
+
+
+def between_processes(local: InProcess) -> Between | None:
+    """Transport to the other processes; None if there are none; all processes call it."""
+    return Between(local, job_offers(), can_fetch) if is_several() else None

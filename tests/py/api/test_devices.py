@@ -9,6 +9,7 @@ import pytest
 from shardc.api import asked_devices
 from shardc.api.asked_devices import resolve_devices
 from shardc.errors import RequestWarning
+from shardc.runtime.processes import peers
 
 HOSTS = ["a", "b", "a", "b"]  # of four ranks, dealt out in turn
 
@@ -22,7 +23,8 @@ def devices(monkeypatch):
         for i in range(2)
     ]
     monkeypatch.setattr(jax, "devices", lambda: found)
-    monkeypatch.setattr(asked_devices, "hosts_of_ranks", lambda: HOSTS)
+    for module in (asked_devices, peers):
+        monkeypatch.setattr(module, "hosts_of_ranks", lambda: HOSTS)
     return found
 
 

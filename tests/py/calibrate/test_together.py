@@ -1,6 +1,5 @@
 """Several processes calibrate as one: what they tell each other, and the levels of their links."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import msgspec
 import pytest
 
-from shardc.calibrate import together
 from shardc.calibrate.fit import fit_device, fit_links
 from shardc.calibrate.link_probes import KINDS, Joined, groups_of, measure_links
 from shardc.calibrate.measured_cluster import described
@@ -18,6 +17,7 @@ from shardc.calibrate.timer import Sample, Timer
 from shardc.calibrate.together import gathering, levels_of, slowest
 from shardc.cluster import Cluster
 from shardc.errors import ClusterError
+from shardc.runtime.processes import peers
 from tests.py.end_to_end.launched import launch
 
 LEVELS = [Joined("node", 2, 1), Joined("network", 2, 2)]
@@ -37,18 +37,14 @@ def test_the_slowest_process_counts_and_what_one_left_out_does_not():
     def memory(num_bytes: int, seconds: float) -> Sample:
         return Sample("memory", "float32", (num_bytes,), seconds, 0.0)
 
-    other = json.loads(json.dumps([["memory", "float32", [8], 3.0, 0.1, ""]]))
-    fields = ("kind", "dtype", "sizes", "seconds", "spread", "level")
-    theirs = [dict(zip(fields, each, strict=True)) for each in other]
-    found = slowest([memory(8, 1.0), memory(16, 2.0)], told(theirs))
-    assert found == [Sample("memory", "float32", (8,), 3.0, 0.1)]
-    theirs[0]["seconds"] = 0.5
-    assert slowest([memory(8, 1.0)], told(theirs)) == [memory(8, 1.0)]
+    slower, faster = (msgspec.to_builtins([memory(8, seconds)]) for seconds in (3.0, 0.5))
+    assert slowest([memory(8, 1.0), memory(16, 2.0)], told(slower)) == [memory(8, 3.0)]
+    assert slowest([memory(8, 1.0)], told(faster)) == [memory(8, 1.0)]
 
 
 def devices_on(monkeypatch, hosts: str) -> list[Any]:
     """A device of a process for each letter, which names the host of that process."""
-    monkeypatch.setattr(together, "hosts_of_ranks", lambda: list(hosts))
+    monkeypatch.setattr(peers, "hosts_of_ranks", lambda: list(hosts))
     return [SimpleNamespace(process_index=rank) for rank in range(len(hosts))]
 
 
@@ -67,7 +63,7 @@ def test_links_inside_hosts_and_between_them_are_levels(monkeypatch, hosts, leve
 
 @pytest.mark.parametrize("hosts", ["aab", "abab"])
 def test_hosts_that_are_not_alike_are_refused(monkeypatch, hosts):
-    with pytest.raises(ClusterError, match="devices lie on one host") as caught:
+    with pytest.raises(ClusterError, match="the devices of the hosts") as caught:
         levels_of(devices_on(monkeypatch, hosts))
     assert caught.value.code == "SHARDC-101"
 
