@@ -128,6 +128,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         timing: how far it falls short of these.
         software: what the programs that run it add.
         source: field name -> the source of its number.
+        host_bandwidth_bytes_per_s: between the device and the memory of its host, each way; 0:
+            unknown, and offloading is not priced.
     """
 
     name: str
@@ -137,6 +139,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timing: Timing = Timing()
     software: Software = Software()
     source: dict[str, str] = {}
+    host_bandwidth_bytes_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         require_positive(
@@ -144,6 +147,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             memory_bytes=self.memory_bytes,
             memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s,
             **{f"flops_per_s['{dtype}']": peak for dtype, peak in self.flops_per_s.items()},
+        )
+        require_not_negative(
+            f"device '{self.name}'", host_bandwidth_bytes_per_s=self.host_bandwidth_bytes_per_s
         )
         if "default" not in self.flops_per_s:
             raise ClusterError(

@@ -108,6 +108,7 @@ def least_device(islands: Sequence[Island]) -> Device:
         memory_bytes=min(device.memory_bytes for device in devices),
         flops_per_s={d: min(each.peak_flops_per_s(d) for each in devices) for d in dtypes},
         memory_bandwidth_bytes_per_s=min(d.memory_bandwidth_bytes_per_s for d in devices),
+        host_bandwidth_bytes_per_s=min(d.host_bandwidth_bytes_per_s for d in devices),
         timing=_least([device.timing for device in devices]),
         software=_least([device.software for device in devices]),
         source={"memory_bytes": "the least of the islands", "flops_per_s": "the least"},

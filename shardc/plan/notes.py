@@ -24,6 +24,7 @@ class NoteCode(StrEnum):
     ROW_CONFLICTS = "row-conflicts"  # count
     RECOMPUTED = "recomputed"  # stages: their numbers
     KEPT = "kept"  # stages: their numbers; kept_bytes, num_bytes
+    OFFLOADING = "offloading"  # step_s, instead_s, shape, count, num_bytes, bytes_per_s
     FOLDED = "folded"  # count, cost: upper bound on the share
     DEFAULT_RATE = "default-rate"  # device, dtypes
     REPLICATED = "replicated"  # op, why, count, seconds, time_share, flops_share
@@ -60,7 +61,20 @@ _WHY = {
 
 
 def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
     return f"{1e6 * seconds:.3g} us" if 0 < seconds < 1e-4 else f"{1e3 * seconds:.3g} ms"
+
+
+def _offloading(
+    step_s: float, instead_s: float, shape: str, count: int, num_bytes: int, bytes_per_s: float
+) -> str:
+    return (
+        "offloading activations to the hosts, which is not supported, might take"
+        f" {_time(step_s)} per step instead of {_time(instead_s)} (both estimated from layers):"
+        f" {shape}, {count} microbatches, up to {num_bytes / GIB:.3g} GiB of each from a device"
+        f" and back at {bytes_per_s / 1e9:.3g} GB/s"
+    )
 
 
 def _replicated(
@@ -91,6 +105,7 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
         f"stages {stages} keep {kept_bytes / GIB:.3g} of {num_bytes / GIB:.3g} GiB of each"
         " microbatch that the program (jax.checkpoint) computes again"
     ),
+    NoteCode.OFFLOADING: _offloading,
     NoteCode.CALLS: lambda count, functions: (
         f"each of {count} calls is planned as one op, because inlining all calls would make the"
         f" program too large; they call {functions} functions"

@@ -50,6 +50,7 @@ from shardc.planner.proposal import (
     with_schedule,
 )
 from shardc.planner.record.recorded_plan import recorded
+from shardc.planner.record.search_notes import search_notes
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR, WANTED
 from shardc.planner.split_cache import Splits
@@ -288,8 +289,7 @@ class Planner:
             if found is None:
                 self._plan_each(self._even())
                 return None
-            if found.search.exhausted:
-                self.tried.notes.append(Note(NoteCode.NOT_ALL_PRICED))
+            self.tried.notes += search_notes(found)
             stages = self.options.stages
             if not (found.found or found.across) and stages != "auto" and stages > 1:
                 if self.options.mesh != "auto":

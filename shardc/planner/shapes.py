@@ -203,10 +203,13 @@ class ShapeSearch:
     def estimated(self, wanted: Callable[[Key], bool] = lambda key: True) -> list[Found]:
         """Shapes of equal stages on submeshes with priced layers, by current estimates, fastest
         first. Prices nothing."""
-        keys = (key for key in self._keys() if self.prices.is_open(key.size) and wanted(key))
-        shapes = [(key, self._lines.equal(key)) for key in keys]
+        shapes = [(key, self._lines.equal(key)) for key in self.priced_keys() if wanted(key)]
         found = [Found(key, pipeline) for key, pipeline in shapes if pipeline is not None]
         return sorted(found, key=lambda each: each.pipeline.step_time_s)
+
+    def priced_keys(self) -> Iterator[Key]:
+        """The shapes of equal stages on submeshes with priced layers."""
+        return (key for key in self._keys() if self.prices.is_open(key.size))
 
     def _hope(self, key: Key, pipeline: Pipeline | None) -> Pipeline | None:
         """The best stages by the most optimistic prices of what is not priced yet; None if they are

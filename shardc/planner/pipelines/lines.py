@@ -1,5 +1,6 @@
 """The input of the dynamic program: a line of layers and one of devices, with prices."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from shardc.cluster import Cluster
@@ -43,10 +44,13 @@ class KnownLines:
             in_flight=lambda behind: self.prices.in_flight(name, behind, count),
         )
 
-    def equal(self, key: Key, only: Mesh | None = None) -> Pipeline | None:
-        """The best stages of a shape by current prices, on one view or any."""
+    def equal(
+        self, key: Key, only: Mesh | None = None, below_s: float = math.inf
+    ) -> Pipeline | None:
+        """The best stages of a shape by current prices, on one view or any, if they are faster
+        than `below_s`."""
         line = self.of((key.size,), key.num_stages * key.size, key, only)
-        return plan_stages(line, num_stages=key.num_stages)
+        return plan_stages(line, num_stages=key.num_stages, below_s=below_s)
 
     def unequal(self, key: Key) -> Pipeline | None:
         """The best stages of any sizes with prices, as many as `key` has."""

@@ -48,7 +48,7 @@ class KnownPrices:
         self.backward = backward
         self.sizes = views.sizes
         self.num_layers = len(costs.layers.origins)
-        self._views = views
+        self.views = views
         self.kinds = costs.layers.samples
         # View, point -> kind -> microbatches.
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
@@ -62,11 +62,15 @@ class KnownPrices:
 
     def within(self, limit: int) -> "KnownPrices":
         """The same prices, now and later, with another limit of bytes."""
-        other = KnownPrices(self.costs, self._views, self.cluster, limit, self.backward)
-        other._priced, other._ideal = self._priced, self._ideal
-        other._tables, other._of_points = self._tables, self._of_points
-        other._transfers, other._held, other._near = self._transfers, self._held, self._near
+        other = KnownPrices(self.costs, self.views, self.cluster, limit, self.backward)
+        other._share(self)
+        other._tables = self._tables
         return other
+
+    def _share(self, other: "KnownPrices") -> None:
+        """Takes the prices of another, now and later."""
+        self._priced, self._ideal, self._of_points = other._priced, other._ideal, other._of_points
+        self._transfers, self._held, self._near = other._transfers, other._held, other._near
 
     def has(self, count: int) -> bool:
         """Whether layers can be priced in that many microbatches."""
@@ -94,7 +98,7 @@ class KnownPrices:
 
     def views_of(self, size: int) -> Sequence[Mesh]:
         """All views of a size, those in doubt last."""
-        return self._views.of(size)
+        return self.views.of(size)
 
     def known_kinds(self, view: Mesh, point: int) -> Collection[int] | None:
         """The kinds of layers that are priced on a view at a point; none if all are derived from
@@ -223,7 +227,7 @@ class KnownPrices:
 
     def in_doubt(self, view: Mesh) -> float:
         """The factor by which a view must be faster than others to count."""
-        return CLEARLY if view in self._views.doubtful else 1.0
+        return CLEARLY if view in self.views.doubtful else 1.0
 
     def _choice(
         self, size: int, count: int, held: int, first: int, last: int, only: Mesh | None = None
@@ -245,8 +249,7 @@ class KnownPrices:
                 for point, (_, again) in enumerate(self.points):
                     if (view, point) not in self._priced:
                         continue
-                    of_ranges = self.at_point(view, count, point)
-                    all_s, peak = of_ranges.seconds, of_ranges.peaks(held)
+                    all_s, peak = self._run(self.at_point(view, count, point), held)
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
                     if looser is not None and looser[0] == again:
                         seconds = np.minimum(
@@ -259,6 +262,10 @@ class KnownPrices:
             best[np.tril_indices(self.num_layers, -1)] = np.inf
             self._tables[key] = best, which
         return self._tables[key]
+
+    def _run(self, ranges: Ranges, held: int) -> tuple[Floats, Floats]:
+        """Seconds of a microbatch and peak bytes of all ranges of layers."""
+        return ranges.seconds, ranges.peaks(held)
 
     def at_point(self, view: Mesh, count: int, point: int) -> Ranges:
         """All ranges of layers at one point."""

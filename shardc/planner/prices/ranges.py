@@ -8,6 +8,8 @@ import numpy as np
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.solver.problem.problem import Floats
 
+RESIDENT = 2  # microbatches that never wait on the host: one computes, one is on its way
+
 type Shared = Sequence[Sequence[tuple[int, int]]]
 """For each layer: an earlier layer, and the place of the argument that both read."""
 
@@ -67,6 +69,13 @@ class Ranges(NamedTuple):
     def peaks(self, held: int) -> Floats:
         """Peak bytes with `held` microbatches in flight."""
         return np.asarray(self.state + np.maximum(held * self.stash + self.body, self.update))
+
+    def moved(self, held: int, limit: int) -> Floats:
+        """Bytes of each microbatch that must wait on the host for a range to fit; 0 if nothing
+        must, inf if moving cannot make it fit. The stash of `RESIDENT` microbatches stays."""
+        over = self.peaks(held) - limit
+        each = np.where(self.peaks(RESIDENT) <= limit, over / max(held - RESIDENT, 1), np.inf)
+        return np.asarray(np.where(over <= 0.0, 0.0, each))
 
 
 def mixed_s(

@@ -38,7 +38,7 @@ class StagePrices(KnownPrices):
 
     def open_size(self, size: int, count: int) -> None:
         """Prices the layers on the views of a size that are not in doubt."""
-        for view in self._views.first(size):
+        for view in self.views.first(size):
             self.ask(view, count, 0, self._main)
 
     def open_doubtful(self, size: int, count: int) -> bool:
@@ -47,7 +47,7 @@ class StagePrices(KnownPrices):
         new = False
         for view in self.views_of(size):
             known = self.open_views(size)
-            alike = [other for other in known if self._views.are_alike(view, other)]
+            alike = [other for other in known if self.views.are_alike(view, other)]
             wanted = not alike or any(self._leads(other, known, count) for other in alike)
             if view not in known and wanted:
                 self.ask(view, count, 0, self._main)
@@ -56,7 +56,7 @@ class StagePrices(KnownPrices):
 
     def _leads(self, view: Mesh, known: Sequence[Mesh], count: int) -> bool:
         """Whether layers are clearly faster on a view than on those of other axes."""
-        others = [other for other in known if not self._views.are_alike(view, other)]
+        others = [other for other in known if not self.views.are_alike(view, other)]
         others_s = [self.all_s(other, count) for other in others]
         return CLEARLY * self.all_s(view, count) < min(others_s, default=math.inf)
 

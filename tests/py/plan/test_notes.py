@@ -31,6 +31,18 @@ SAMPLES = {
         {"stages": "0, 1", "kept_bytes": 3 << 30, "num_bytes": 4 << 30},
         "stages 0, 1 keep 3 of 4 GiB of each microbatch",
     ),
+    NoteCode.OFFLOADING: (
+        {
+            "step_s": 51.2,
+            "instead_s": 55.5,
+            "shape": "8 x (8)",
+            "count": 128,
+            "num_bytes": 3 << 29,
+            "bytes_per_s": 12e9,
+        },
+        "might take 51.2 s per step instead of 55.5 s (both estimated from layers): 8 x (8), 128"
+        " microbatches, up to 1.5 GiB of each from a device and back at 12 GB/s",
+    ),
     NoteCode.FOLDED: ({"count": 9, "cost": 0.02}, "costs at most 2.00% (proven)"),
     NoteCode.DEFAULT_RATE: (
         {"device": "mine", "dtypes": "bf16"},

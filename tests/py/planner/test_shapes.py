@@ -162,8 +162,8 @@ def test_stages_share_a_view_unless_two_are_clearly_faster(
 ) -> None:
     """The first stages hold more, and only the second view has room for them."""
     found = search(MadeUp(), cluster(nodes=1, per_node=4), [4])
-    small, large = found.prices._views.of(2)[0], Mesh((("x", 1), ("y", 2)), (0, 1))
-    found.prices._views._views[2] = [small, large]
+    small, large = found.prices.views.of(2)[0], Mesh((("x", 1), ("y", 2)), (0, 1))
+    found.prices.views._views[2] = [small, large]
     for view in (small, large):
         found.prices.ask(view, 4, 0)
     key = Key(2, 2, 4, "1f1b")
