@@ -35,10 +35,10 @@ BAR = 1.005
 
 
 def open_all(search: ShapeSearch, most_stages: int) -> None:
-    """Prices every submesh that the search left out."""
+    """Prices every submesh that the search left out and that a shape may use."""
     prices, devices = search.prices, search.cluster.num_devices
     for size in prices.sizes:
-        if devices // size <= most_stages:
+        if devices // size <= (most_stages if search.counts else 1):
             count = next(filter(prices.has, search.counts or search.whole_counts))
             prices.open_size(size, count)
             prices.open_doubtful(size, count)
