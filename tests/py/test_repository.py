@@ -228,6 +228,7 @@ def test_the_site_has_every_document() -> None:
     assert missing == {"index"}
 
 
+@pytest.mark.slow
 def test_the_gallery_says_what_its_plans_do() -> None:
     script = ROOT / "tools" / "write_gallery.py"
     assert subprocess.run([sys.executable, script, "--check"], check=False).returncode == 0, (

@@ -28,6 +28,7 @@ def test_processes_get_their_rank_and_the_scripts_own_options(capfd, tmp_path):
     assert sorted(out.split("\n")) == ["", "0 --own 7", "1 --own 7"]
 
 
+@pytest.mark.slow
 def test_a_failure_is_named_and_who_waits_behind_it_is_killed(capfd, tmp_path):
     text = "sys.exit(3) if rank else signal.pause()"
     code, _, err = launched(capfd, tmp_path, text, "--limit", "1")
@@ -45,6 +46,7 @@ def test_failures_are_named_if_all_end_at_once(capfd):
     assert "a process failed (rank 0: 3, rank 1: 4)" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_named_and_killed(capfd, tmp_path):
     text = "os.kill(os.getpid(), signal.SIGSTOP) if rank else signal.pause()"
     code, _, err = launched(capfd, tmp_path, text, "--limit", "1")

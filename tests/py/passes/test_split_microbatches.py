@@ -26,14 +26,7 @@ from shardc.ir.walk import body, main_function, ops, terminator
 from shardc.passes.simplify_loops import SimplifyLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from tests.py.programs import FEW, PROGRAMS, Program, build
-from tests.py.split_programs import (
-    Arrays,
-    copy_of,
-    flops_of,
-    normalized,
-    run_module,
-    run_split,
-)
+from tests.py.split_programs import Arrays, copy_of, flops_of, normalized, run_module, run_split
 
 ROWS = 8
 TOLERANCE = 1e-11  # float64; adam divides by gradients that may be small
@@ -179,6 +172,7 @@ def test_mask_normaliser_is_summed_before() -> None:
     assert "stablehlo.reduce" in names(split(module, 2), "before")
 
 
+@pytest.mark.slow
 def test_bfloat16_with_float32_masters() -> None:
     with jax.enable_x64(False):
         module, args = normalized(build("gpt_bf16", "float32", ROWS))

@@ -44,6 +44,7 @@ def assert_runs(step: Any, w: Any) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["by a pattern", "by the array"])
 def test_a_plan_says_what_was_requested_for_it(asked: str, tmp_path: Path) -> None:
     """A stack split along the layers is held whole by both stages; without the request each stage
@@ -63,6 +64,7 @@ def on_mesh() -> jax.Array:
     return jax.device_put(STACK, NamedSharding(MESH, P("x")))
 
 
+@pytest.mark.slow
 def test_commands_take_such_a_plan(tmp_path: Path) -> None:
     program, plan, run = str(tmp_path / "step.mlir"), str(tmp_path / "plan.json"), CliRunner()
     shardc.export(scanned, STACK, X, path=program)

@@ -107,6 +107,7 @@ def test_estimates_are_near_the_plan(name: str, close: float) -> None:
     assert estimate.peak_bytes == pytest.approx(exact.peak_bytes_per_device, rel=0.5)
 
 
+@pytest.mark.slow
 def test_chunks_are_estimated_as_they_are_cut() -> None:
     program = build("mlp")
     options = {"stages": 2, "microbatches": 8, "mesh": (1,), "schedule": "1f1b"}
@@ -144,6 +145,7 @@ def planned_checkpointed(*rules: Recompute) -> tuple[Candidate, Planner]:
     return planned, planner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "whole", "chunks"),
     [
@@ -160,6 +162,7 @@ def test_stages_may_recompute_more_than_planned(
     assert recut.rules(1) == whole and recut.rules(2) == chunks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["interleaved-1f1b", "gpipe", "zb-h1"])
 def test_a_schedule_fits_if_stages_recompute_more(name: str) -> None:
     """Where it does not fit with what the planned stages keep, and is faster nevertheless."""
@@ -218,6 +221,7 @@ def test_slices_that_a_step_would_have_to_check_are_chosen_only_if_asked_for() -
     assert any("would have to check what its slices take for granted" in why for why in refused)
 
 
+@pytest.mark.slow
 def test_slices_are_weighed_like_other_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single microbatch of long sequences: what is cut into slices fills most of the bubble."""
     timed: list[Times] = []
@@ -425,6 +429,7 @@ def test_rounds_of_a_full_pipeline_are_alike(transfer: int) -> None:
     assert not unlike
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v-half", "v-min", "1f1b-v"])
 def test_rough_orders_of_few_rounds_tell_the_length_of_many(name: str) -> None:
     """Of families that search longer the more microbatches there are."""

@@ -51,6 +51,7 @@ def test_stages_that_are_asked_for_come_before_microbatches_left_open(
     assert any("the forward pass has too few layers" in str(note) for note in plan.notes)
 
 
+@pytest.mark.slow
 def test_a_single_stage_is_planned_on_each_mesh_that_seems_as_fast() -> None:
     """Prices of layers leave out the reshards between them, so the plans decide."""
     program = build("mlp_batch_norm")
@@ -107,6 +108,7 @@ def test_a_batch_of_millions_is_planned_like_any_other() -> None:
     assert 1 <= plan.num_microbatches <= MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "stages"), [(8, 4), (3, 3)])
 def test_loops_with_a_small_share_of_the_work_are_cut_into_as_many_stages_as_asked(
     layers: int, stages: int

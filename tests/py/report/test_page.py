@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from shardc.plan.account import Part, Timed
 from shardc.plan.decisions import Plan
@@ -49,6 +50,7 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     assert len(Report((("mine", planned("megatron")),)).html) < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_two_plans_are_compared(tmp_path: Path) -> None:
     for wish in ("fsdp", "zero1"):
         planned(wish).save(tmp_path / f"{wish}.json")

@@ -64,6 +64,7 @@ def test_files_that_cannot_be_compared_are_refused(tmp_path, text):
     assert result.exit_code == 2 and "SHARDC-180" in result.output
 
 
+@pytest.mark.slow
 def test_a_process_writes_the_times_of_its_programs(tmp_path):
     f = shardc.jit(lambda w, x: jnp.sum(jnp.tanh(x @ w)), stages=1, microbatches=1)
     w, x = np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)

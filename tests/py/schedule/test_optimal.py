@@ -216,6 +216,7 @@ def test_two_chunks_without_a_copy_lie_as_a_v(times: Times) -> None:
         check(schedule, family.graph(work, schedule))
 
 
+@pytest.mark.slow
 def test_the_best_order_on_a_placement_holds_no_more_than_the_family() -> None:
     """Than its order for tasks of equal length: where W fills gaps, memory depends on the times."""
     times, base = Times(3, 4, 2), Work(4, 8, prologue=False, update_rounds=0)

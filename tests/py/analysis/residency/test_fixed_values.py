@@ -71,6 +71,7 @@ def layers_in(splits: Splits, module: Module, count: int) -> Module:
     return found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_fixed_has_one_shape_in_all_microbatches_and_the_rest_shrinks(name: str) -> None:
     """Of the rest, all that is read or written shrinks, but for one percent."""

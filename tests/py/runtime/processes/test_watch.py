@@ -217,6 +217,7 @@ def test_a_round_takes_two_requests_per_process_and_a_short_answer(clock):
     assert service.num_bytes < 100 * 199  # all are alike
 
 
+@pytest.mark.slow
 def test_waiting_for_a_process_that_ended_is_an_error(clock):
     one, other = pair(clock)
     other._state = "ended"
@@ -229,6 +230,7 @@ def test_waiting_for_a_process_that_ended_is_an_error(clock):
     assert caught.value.code == "SHARDC-281"
 
 
+@pytest.mark.slow
 def test_waiting_for_a_process_that_went_another_way_is_an_error(clock):
     one, other = pair(clock)
     one.begin_step()

@@ -102,6 +102,7 @@ def test_with_little_work_fewer_nodes_are_wide(monkeypatch: pytest.MonkeyPatch) 
     assert is_wide(search_of(problem, 1e8))
 
 
+@pytest.mark.slow
 def test_elimination_goes_on_where_a_first_round_of_descent_gets_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
