@@ -26,17 +26,19 @@ def search_notes(promising: Promising) -> list[Note]:
 
 def _offload_notes(search: ShapeSearch, found: Sequence[Found]) -> list[Note]:
     """The fastest of the priced shapes if stages may offload, if it is clearly faster than the
-    best that was found."""
+    best that was found, and than itself without offloading: not all prices are settled."""
     if not found or not search.cluster.device.host_bandwidth_bytes_per_s:
         return []
     prices = OffloadedPrices(search.prices)
-    lines = KnownLines(prices, search.cluster)
+    lines, plain = KnownLines(prices, search.cluster), KnownLines(search.prices, search.cluster)
     instead_s = found[0].pipeline.step_time_s
     best, below_s = None, instead_s / WORTH
     for key in search.priced_keys():
         poll_between()
         pipeline = lines.equal(key, below_s=below_s) if search.least_s(key) < below_s else None
-        if pipeline is not None:
+        if pipeline is None:
+            continue
+        if plain.equal(key, below_s=WORTH * pipeline.step_time_s) is None:
             best, below_s = Found(key, pipeline), pipeline.step_time_s
     if best is None:
         return []
