@@ -5,6 +5,7 @@ import re
 from jax.extend.mlir import ir
 
 from shardc.ir.attributes import HOST_CALLS, PLACEMENTS, SILENT_CALLS, call_target, named_attributes
+from shardc.ir.walk import walk
 
 MARK = "has_side_effect"
 _STATEFUL = frozenset(f"stablehlo.{name}" for name in ("rng", "send", "recv"))
@@ -30,6 +31,11 @@ def is_host_call(op: ir.Operation) -> bool:
     """Whether an op is a callback of JAX's, or moves data to and from the host."""
     target = call_target(op) or op.name
     return bool(_TARGET.search(target)) or target in ("stablehlo.infeed", "stablehlo.outfeed")
+
+
+def is_pure(op: ir.Operation) -> bool:
+    """Whether an op, with its regions, only computes results, on the device."""
+    return not any(must_run_once(each) or is_host_call(each) for each in (op, *walk(op)))
 
 
 def callback_number(op: ir.Operation) -> int:

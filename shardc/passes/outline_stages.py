@@ -222,6 +222,11 @@ class _FunctionWriter:
         with ir.InsertionPoint(entry):
             for op in self.function.ops:
                 with op.location:
+                    together = self.function.barriers.get(op, [])
+                    if together:
+                        passed = [self.mapping[value] for value in together]
+                        barrier = stablehlo.OptimizationBarrierOp(passed)
+                        self.mapping.update(zip(together, barrier.results, strict=True))
                     self._write_op(op)
             func.ReturnOp([self.mapping[value] for value in self.function.outputs])
         set_arg_attrs(written, [_value_attrs(name, each) for name, (_, each) in self.slots.items()])

@@ -11,6 +11,7 @@ from shardc.analysis.stages.compared_values import (
     kept_for_loops,
     torn_extremes,
 )
+from shardc.analysis.stages.stage_functions import CONSTANT_OPS
 from shardc.errors import PlanError
 from shardc.ir.attributes import (
     ACCUMULATE,
@@ -23,10 +24,10 @@ from shardc.ir.attributes import (
     get_str,
     phase_of,
 )
-from shardc.ir.effects import is_host_call, must_run_once
+from shardc.ir.effects import is_pure
 from shardc.ir.pass_manager import Pass
 from shardc.ir.tensor_types import num_bytes
-from shardc.ir.walk import main_function, ops, walk
+from shardc.ir.walk import main_function, ops
 from shardc.plan.function_kind import FunctionKind, Phase
 from shardc.solver.pipeline.kept_cuts import kept_cuts
 
@@ -37,7 +38,8 @@ class PlanResidency(Pass):
 
     Works on a staged @main, before shardc-outline-stages, which acts on the marks. The forward ops
     of a stage form a chain, cut into segments to minimize the stash: values that cross the cuts are
-    stashed, all others recomputed (`shardc.solver.pipeline.kept_cuts`). Recomputation by the user's
+    stashed, all others recomputed (`shardc.solver.pipeline.kept_cuts`). Constants and broadcasts
+    are always recomputed, from operands that cross in their place. Recomputation by the user's
     own `jax.checkpoint` already belongs to the backward pass. Floats that are compared with
     others of the way there are kept, as both must have the same last bits. Marks of an earlier run
     go.
@@ -88,13 +90,18 @@ def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operatio
     place = {op: at for at, op in enumerate(chain)}
     left, change = [0] * len(chain), [0] * (len(chain) + 1)
     last_use: dict[ir.Value, int] = {}
-    for at, op in enumerate(chain):
+    spread = {op for op in chain if _spreads(op)}
+    for at, op in reversed([*enumerate(chain)]):
         for result in op.results:
             users = [_outermost(use.owner.operation) for use in result.uses]
             last = max((place[user] for user in users if user in place), default=at)
-            last_use[result] = last
-            change[at] += num_bytes(result)
-            change[last] -= num_bytes(result)
+            last_use[result] = last = max(last, last_use.get(result, at))
+            if op in spread:
+                for operand in op.operands:  # which is held in its place
+                    last_use[operand] = max(last, last_use.get(operand, at))
+            else:
+                change[at] += num_bytes(result)
+                change[last] -= num_bytes(result)
             if any(_reads_back(user, get_int(op, STAGE)) for user in users):
                 left[at] += num_bytes(result)
     crossing = list(itertools.accumulate(change))
@@ -102,13 +109,21 @@ def _mark(chain: list[ir.Operation], held: int, compared: Collection[ir.Operatio
     again = {
         op
         for at, op in enumerate(chain)
-        if not any(at <= cut < last_use[r] for r in op.results for cut in cuts)
+        if (op in spread or not any(at <= cut < last_use[r] for r in op.results for cut in cuts))
         and op not in compared
-        and _is_repeatable(op)
+        and call_target(op) != ACCUMULATE
+        and is_pure(op)
     }
     again -= kept_for_loops(chain, again)
     for op in again | torn_extremes(chain, again):
         op.attributes[RECOMPUTED] = ir.UnitAttr.get()
+
+
+def _spreads(op: ir.Operation) -> bool:
+    """Whether an op makes a constant, or more of its operands, and only that: its result is never
+    worth keeping. A sum must also see that it starts from zero."""
+    read = sum(num_bytes(operand) for operand in op.operands)
+    return op.name in CONSTANT_OPS and read < sum(num_bytes(result) for result in op.results)
 
 
 def _outermost(op: ir.Operation) -> ir.Operation:
@@ -122,10 +137,3 @@ def _reads_back(user: ir.Operation, stage: int | None) -> bool:
     """Whether an op belongs to the backward pass of a stage."""
     body = phase_of(user) is Phase.BODY
     return body and get_int(user, STAGE) == stage and not _is_forward(user)
-
-
-def _is_repeatable(op: ir.Operation) -> bool:
-    """Whether an op is deterministic and has no side effects."""
-    if call_target(op) == ACCUMULATE:
-        return False
-    return not any(must_run_once(each) or is_host_call(each) for each in [op, *walk(op)])

@@ -17,6 +17,7 @@ from shardc.ir.attributes import (
     phase_of,
 )
 from shardc.ir.clone import inputs
+from shardc.ir.effects import is_pure
 from shardc.ir.tensor_types import num_bytes, num_elements
 from shardc.ir.walk import body, defining_op, ops, terminator
 from shardc.plan.function_kind import FunctionKind, Phase
@@ -38,6 +39,7 @@ class StageFunction:
     Attributes:
         inputs: values defined outside that its ops use, arguments of @main included.
         outputs: values defined by its ops that other functions use or @main returns.
+        barriers: in front of an op, values that pass a barrier together.
     """
 
     stage: int
@@ -46,6 +48,7 @@ class StageFunction:
     ops: list[ir.Operation] = field(default_factory=list)
     inputs: list[ir.Value] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
+    barriers: dict[ir.Operation, list[ir.Value]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -69,6 +72,8 @@ class StageFunctions:
 def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
     """Groups the ops of @main by stage, phase, direction and round. A forward op that is marked as
     recomputed is also cloned into its stage's backward function, before its first user there.
+    A barrier makes it wait for what else that user needs: XLA, which orders the ops of a function
+    itself, would compute it too early.
 
     Args:
         in_place: accumulators get ids of their own, "acc3", not "v3": the function that adds to
@@ -96,14 +101,19 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
+        needed, again = remat, set[ir.Operation]()
         if function.kind is FunctionKind.UPDATE:
             function.ops = leaf_by_leaf(function.ops, reads.sources)
-        again = (
-            recomputed.get(function.stage, set())
-            if function.kind is FunctionKind.BACKWARD
-            else set()
-        )
-        function.ops = _with_rematerialized(function.ops, reads, remat | again if again else remat)
+        elif function.kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT):
+            forward = functions.get((function.stage, FunctionKind.FORWARD.order, 0))
+            early = _early(function, forward, reads)
+            function.ops = [op for op in function.ops if op not in early]
+            needed = remat | early
+            if function.kind is FunctionKind.BACKWARD:
+                again = recomputed.get(function.stage, set())
+                needed |= again
+        function.ops = _with_rematerialized(function.ops, reads, needed)
+        function.barriers = _barriers(function.ops, reads, needed, again)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in reads.inputs[op])
         function.inputs = [value for value in used if value not in own]
@@ -128,11 +138,13 @@ class _Reads:
 
     Attributes:
         inputs: of each op, captures included.
+        place: of each op in @main.
         maker: of each value that an op makes.
     """
 
     def __init__(self, all_ops: Sequence[ir.Operation], remat: Collection[ir.Operation]) -> None:
         self.inputs = {op: inputs(op) for op in all_ops}
+        self.place = {op: number for number, op in enumerate(all_ops)}
         self.maker: dict[ir.Value, ir.Operation] = {
             result: op for op in all_ops for result in op.results
         }
@@ -191,6 +203,18 @@ def _is_view(op: ir.Operation, views: set[ir.Operation]) -> bool:
     return get_int(maker, STAGE) == stage and all(get_int(user, STAGE) == stage for user in users)
 
 
+def _early(
+    function: StageFunction, forward: StageFunction | None, reads: _Reads
+) -> set[ir.Operation]:
+    """Ops of a backward function that stand in front of the last forward op of their stage, such as
+    the derivative of an activation, and that others of the function use. In the order of @main,
+    those of all layers, and what they are computed from, would be live before the way back begins.
+    """
+    last = reads.place[forward.ops[-1]] if forward is not None else -1
+    used = {maker for op in function.ops for maker in reads.makers(op)}
+    return {op for op in function.ops if reads.place[op] < last and op in used and is_pure(op)}
+
+
 def _with_rematerialized(
     own: list[ir.Operation], reads: _Reads, remat: set[ir.Operation]
 ) -> list[ir.Operation]:
@@ -206,6 +230,34 @@ def _with_rematerialized(
             else:
                 found[open_ops.pop()] = None
     return list(found)
+
+
+def _barriers(
+    own: Sequence[ir.Operation],
+    reads: _Reads,
+    needed: Collection[ir.Operation],
+    again: Collection[ir.Operation],
+) -> dict[ir.Operation, list[ir.Value]]:
+    """`StageFunction.barriers`: what ops of `again` read of the stash passes a barrier together
+    with a value of the way back, before the first of them in a row of ops of `needed`."""
+    found: dict[ir.Operation, list[ir.Value]] = {}
+    made: set[ir.Value] = set()  # on the way back, so far
+    inside = {result for op in own for result in op.results}
+    row: list[ir.Operation] = []
+    for op in own:
+        if op in needed:
+            row.append(op)
+            continue
+        first = next((each for each in row if each in again), None)
+        waits_for = next((value for value in reads.inputs[op] if value in made), None)
+        if first is not None and waits_for is not None:
+            read = dict.fromkeys(v for each in row if each in again for v in reads.inputs[each])
+            stashed = [v for v in read if v not in inside and is_per_microbatch(v)]
+            if stashed:
+                found[first] = [waits_for, *stashed]
+        row = []
+        made.update(op.results)
+    return found
 
 
 def is_per_microbatch(value: ir.Value) -> bool:

@@ -71,6 +71,42 @@ def test_the_compiled_step_holds_less_too() -> None:
         assert less < 0.7 * more, (again, kept)
 
 
+def mixed_loss(params: Params, x: jax.Array) -> jax.Array:
+    """JAX computes what the gradients of gelu, softmax and tanh need on the way there."""
+    for weight in params:
+        h = jax.nn.gelu(x @ weight)
+        x = x + jax.nn.softmax(h) * jnp.tanh(h)
+    return jnp.mean(x * x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_stages", [1, 2])
+@pytest.mark.parametrize("recompute", ["user", "full"])
+def test_a_stage_of_many_layers_holds_what_its_plan_says(
+    num_stages: int, recompute: Recompute
+) -> None:
+    def step(params: Params, x: jax.Array) -> tuple[Params, jax.Array]:
+        loss, gradients = jax.value_and_grad(mixed_loss)(params, x)
+        return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], loss
+
+    keys = jax.random.split(jax.random.key(0), 9)
+    params = [0.2 * jax.random.normal(key, (64, 64)) for key in keys[1:]]
+    x = jax.random.normal(keys[0], (1024, 64))
+    stages = (StageSpec(recompute=recompute),) * num_stages
+    plan = StagesSpec(1, stages, microbatches=2, schedule="1f1b", mesh=(2,))
+    function = shardc.jit(step, plan=plan)
+    compiled = function.lower(params, x).compile()
+    new_params, loss = function(params, x)
+    expected, wanted = jax.jit(step)(params, x)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for own, other in zip(new_params, expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+    for stage, compiled_bytes in zip(
+        function.plan.stages, compiled_peak_bytes(compiled), strict=True
+    ):
+        assert 0.7 < compiled_bytes / stage.peak_bytes < 1.1
+
+
 def pooled(params: Params, x: jax.Array, _: jax.Array) -> tuple[Params, jax.Array]:
     """Its gradient asks which elements are equal to the largest of their pool."""
 
