@@ -101,7 +101,7 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
         home.update((result, function) for result in op.results)
     ordered = [functions[key] for key in sorted(functions)]
     for function in ordered:
-        needed, again = remat, set[ir.Operation]()
+        needed = remat
         if function.kind is FunctionKind.UPDATE:
             function.ops = leaf_by_leaf(function.ops, reads.sources)
         elif function.kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT):
@@ -109,11 +109,13 @@ def stage_functions(main: ir.Operation, *, in_place: bool) -> StageFunctions:
             early = _early(function, forward, reads)
             function.ops = [op for op in function.ops if op not in early]
             needed = remat | early
-            if function.kind is FunctionKind.BACKWARD:
-                again = recomputed.get(function.stage, set())
-                needed |= again
+        again: set[ir.Operation] = set()
+        if function.kind is FunctionKind.BACKWARD:
+            again = recomputed.get(function.stage, again)
+            needed = needed | again
         function.ops = _with_rematerialized(function.ops, reads, needed)
-        function.barriers = _barriers(function.ops, reads, needed, again)
+        if again:
+            function.barriers = _barriers(function.ops, reads, needed, again)
         own = {result for op in function.ops for result in op.results}
         used = dict.fromkeys(value for op in function.ops for value in reads.inputs[op])
         function.inputs = [value for value in used if value not in own]

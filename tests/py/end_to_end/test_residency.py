@@ -101,10 +101,8 @@ def test_a_stage_of_many_layers_holds_what_its_plan_says(
     np.testing.assert_allclose(loss, wanted, rtol=1e-5)
     for own, other in zip(new_params, expected, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
-    for stage, compiled_bytes in zip(
-        function.plan.stages, compiled_peak_bytes(compiled), strict=True
-    ):
-        assert 0.7 < compiled_bytes / stage.peak_bytes < 1.1
+    planned_bytes = max(stage.peak_bytes for stage in function.plan.stages)
+    assert 0.87 < max(compiled_peak_bytes(compiled)) / planned_bytes < 1.1
 
 
 def pooled(params: Params, x: jax.Array, _: jax.Array) -> tuple[Params, jax.Array]:
