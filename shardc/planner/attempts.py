@@ -75,6 +75,7 @@ class Attempts:
         self._longest_s = 0.0  # longest time to plan one shape exactly
         self._ops = self._most_ops = 0  # of all shapes, of the largest
         self._first: Proposal | None = None  # the first one planned
+        self._had_rival = False  # whether a shape was planned after the first best plan
         # The last outlined modules with and without a split backward, and what their stages depend
         # on (not the schedule's name).
         self._outlined: dict[bool, tuple[PipelineShape, Module]] = {}
@@ -109,6 +110,12 @@ class Attempts:
         shapes, and within the time limit."""
         return self._ops + self._most_ops <= most_ops and self.has_time()
 
+    def may_plan(self, found: Found, most_ops: int) -> bool:
+        """Whether `found` may be planned: as `may_plan_another`, or as the only rival of the best
+        plan, if that is clearly slower than the estimate for `found`."""
+        only_rival = not self._had_rival and self.is_far_behind(found)
+        return self.may_plan_another(most_ops) or (only_rival and self.has_time())
+
     def is_beaten(self, found: Found) -> bool:
         """Whether the best plan is probably faster than a shape: both its time and its own estimate
         beat the shape's estimate. Another schedule may still make a pipeline faster than a single
@@ -118,6 +125,10 @@ class Attempts:
         if not own_s or self.best.shape.num_stages == 1 < len(found.pipeline.stages):
             return estimate_s > FAR * self.best_s
         return estimate_s > self.best_s and estimate_s > NEAR * own_s
+
+    def is_far_behind(self, found: Found) -> bool:
+        """Whether the best plan is clearly slower than the estimate for a shape."""
+        return self.best_s > FAR * found.pipeline.step_time_s
 
     def has_time(self) -> bool:
         """Whether the remaining time covers the longest shape so far."""
@@ -182,6 +193,7 @@ class Attempts:
         start_s = time.monotonic()
         shape = proposal.shape
         self._first = self._first or proposal
+        self._had_rival |= self.best is not None and self.best.proposal != proposal
         self.progress(
             f"planning {shape_words(shape)}, {shape.num_microbatches}"
             f" microbatch{'es' * (shape.num_microbatches > 1)}{self._best_so_far()}"

@@ -300,14 +300,14 @@ class Planner:
 
     def _plan_best(self, promising: Promising) -> None:
         """Plans the most promising shapes exactly, as long as one may be faster than the best; and
-        more of them if none fits, or the best is slower than estimates for others."""
+        more if none fits, or the best is slower than estimates for others."""
         self._plan_each(promising.across)
         self._plan_found(promising, promising.found)
-        best_s = self.tried.best_s
-        if self.tried.best is not None and not self.tried.may_plan_another(RANKED_OPS):
+        first = next(iter(promising.found), None)
+        if first is None or not self.tried.is_far_behind(first):
             return
-        if promising.found and best_s > FAR * promising.found[0].pipeline.step_time_s:
-            more = promising.search.widened(MOST_TRIED, best_s)
+        if self.tried.best is None or self.tried.may_plan(first, RANKED_OPS):
+            more = promising.search.widened(MOST_TRIED, self.tried.best_s)
             known = {each.key for each in promising.found}
             self._plan_found(promising, [each for each in more if each.key not in known])
 
@@ -317,7 +317,7 @@ class Planner:
             each, tried, better_s = waiting.pop(0), tried + 1, self.tried.best_s
             if self.tried.best is not None:
                 slow = self.tried.is_beaten(each)
-                if slow or planned == MOST_PLANNED or not self.tried.may_plan_another(RANKED_OPS):
+                if slow or planned == MOST_PLANNED or not self.tried.may_plan(each, RANKED_OPS):
                     break
             proposal = promising.search.proposal(each)
             if proposal is not None:

@@ -1,5 +1,6 @@
 """What the planner makes of requests that leave something to it."""
 
+import math
 import warnings
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from shardc.analysis.stages.stage_refusal import nothing_to_cut
 from shardc.errors import RequestWarning
 from shardc.options import PlanOptions
 from shardc.planner import search
+from shardc.planner.attempts import Attempts
 from shardc.planner.promising import MOST
 from shardc.planner.search import Planner
 from shardc.planner.shapes import FAR
@@ -74,6 +76,24 @@ def test_a_single_stage_is_planned_on_each_mesh_that_seems_as_fast() -> None:
         each.exact is None or each.exact.step_time_s >= best.predicted.step_time_s
         for each in judged.values()
     )
+
+
+@pytest.mark.parametrize(("slower", "planned"), [(1, 1), (2, 2)])
+def test_the_budget_of_ops_leaves_one_rival_for_a_plan_far_behind_its_estimate(
+    slower: float, planned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best_s(tried: Attempts) -> float:
+        return math.inf if tried.best is None else slower * tried.best.seconds
+
+    program = build("mlp")
+    step = shardc.jit(program.step, donate_argnums=program.donate_argnums)
+    module = step.lower(*program.args).plan()._prepared
+    planner = Planner(module, CLUSTER, PlanOptions(schedule="1f1b"))
+    monkeypatch.setattr(search, "RANKED_OPS", 0)
+    monkeypatch.setattr(Attempts, "best_s", property(best_s))
+    planner.run()
+    exact = [each for each in planner.tried.judged.values() if each.exact is not None]
+    assert len(exact) == planned
 
 
 @pytest.mark.parametrize(
