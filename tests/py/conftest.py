@@ -49,6 +49,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
+def modules_are_not_collected() -> None:
+    """What is imported by now stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def forms_hold_behind_passes() -> Iterator[None]:
     """Whatever a test compiles, each pass leaves the form that it promises."""
     with watching(lambda each, module: verify_after(each.name, module.operation)):

@@ -1,6 +1,7 @@
 """The laws of the house that no other tool checks."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -35,6 +36,7 @@ PAIRS = {
     "stages": "those of jax.stages; those of a pipeline",
     "strip_mining": "found; done",
 }
+parsed = functools.cache(lambda path: ast.parse(path.read_text()))
 NOT_PASSES = {"__init__.py", "pipeline.py", "registry.py"}
 
 
@@ -58,7 +60,7 @@ def pass_files() -> list[Path]:
 def pass_fields(path: Path) -> dict[str, str]:
     """The string constants in the bodies of the classes of a pass file, and the class's name."""
     fields: dict[str, str] = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if not isinstance(node, ast.ClassDef):
             continue
         constants = {
@@ -79,7 +81,7 @@ def pass_fields(path: Path) -> dict[str, str]:
 
 def imports(path: Path) -> Iterator[str]:
     """Dotted names that a file imports: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -90,7 +92,7 @@ def test_no_cache_outlives_the_ir_that_it_is_keyed_by() -> None:
     """MLIR objects hash by address, and the next module may get the address of an erased op."""
     cached = {}
     for path in source_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef):
                 decorators = " ".join(map(ast.unparse, node.decorator_list))
                 if re.search(r"\b(lru_)?cache\b", decorators):
@@ -333,7 +335,7 @@ READ_NAMES = {
 
 
 def expressions(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(ast.parse(path.read_text()))
+    return ast.walk(parsed(path))
 
 
 def last_name(node: ast.AST) -> str:
@@ -461,7 +463,7 @@ def test_no_class_of_ops_is_listed_twice() -> None:
     """A question with the same answer has the same table."""
     tables: dict[frozenset[str], set[str]] = {}
     for path in (ROOT / "shardc").rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if not isinstance(node, ast.Assign):
                 continue
             constants = (each for each in ast.walk(node.value) if isinstance(each, ast.Constant))

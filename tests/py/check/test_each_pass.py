@@ -204,6 +204,7 @@ def run_opt(tmp_path: Path, *options: str) -> int:
     return main([str(file), "--verify-each", *options])
 
 
+@pytest.mark.slow
 def test_verify_each_says_what_became_of_each_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -192,6 +192,7 @@ def test_only_the_first_step_of_a_plan_is_compared() -> None:
     wrapped(state, *arguments()[1:])
 
 
+@pytest.mark.slow
 def test_another_word_for_check_is_refused() -> None:
     with pytest.raises(InputError, match='check is "never" or "first"'):
         shardc.jit(step, check="always")

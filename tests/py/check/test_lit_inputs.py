@@ -111,6 +111,7 @@ def test_what_is_left_out_is_there() -> None:
             assert f"@{name}(" in text or name in ALL, f"{file} has no @{name}"
 
 
+@pytest.mark.slow
 def test_every_lit_input_is_among_them() -> None:
     asked = {command.file for command in commands()}
     silent = {path.name for path in LIT.glob("*.mlir")} - asked

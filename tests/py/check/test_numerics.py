@@ -206,6 +206,7 @@ def test_scalars_empty_leaves_and_zeros_pass() -> None:
         assert verdict(np.asarray(leaf), np.asarray(leaf), np.asarray(leaf)).passed
 
 
+@pytest.mark.slow
 def test_the_report_has_the_words_of_the_contract_and_names_the_leaf() -> None:
     exact = values()
     report = verdict(exact, exact.astype(np.float32), (2 * exact).astype(np.float32))

@@ -146,6 +146,7 @@ def test_a_skipped_microbatch_fails_the_check(case: Case) -> None:
     assert not verdict.wide.passed
 
 
+@pytest.mark.slow
 def test_moved_inputs_differ_by_roundings_only() -> None:
     values = [np.linspace(-1, 1, 101), np.zeros(3, np.float32), np.arange(4)]
     first, zeros, whole = verify.moved(values)

@@ -178,6 +178,7 @@ def test_the_doctor_tries_what_steps_need() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_link_of_two_devices_is_measured_for_small_and_large_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,6 +189,7 @@ def test_the_link_of_two_devices_is_measured_for_small_and_large_values(
     assert doctor._link(jax.devices()[:2]) == "not measured: the machine is too busy"
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError("no child")

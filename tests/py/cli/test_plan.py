@@ -91,6 +91,7 @@ def test_ctrl_c_before_there_is_a_plan_exits_cleanly(
     assert result.stderr.strip() == "interrupted"
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_best_plan_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_plan_for_another_program_is_refused(tmp_path: Path) -> None:
     assert "error[SHARDC-200]" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_with_edited_lanes_is_refused(tmp_path: Path) -> None:
     path, plan = write_mlp(tmp_path), tmp_path / "plan.json"
     shape = ("--stages", "2", "--microbatches", "2", "--schedule", "gpipe")

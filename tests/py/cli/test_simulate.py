@@ -162,6 +162,7 @@ def test_only_an_interrupted_process_ends_without_teardown(
     assert ended == [0, 2, 130] * signalled
 
 
+@pytest.mark.slow
 def test_the_traceback_of_a_bug_is_printed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> NoReturn:
         raise ValueError("oh")

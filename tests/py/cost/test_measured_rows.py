@@ -138,6 +138,7 @@ def test_pairs_are_of_systems_on_one_model_whose_times_differ(alpa):
     ]
 
 
+@pytest.mark.slow
 def test_a_token_has_a_place_with_at_most_two_experts(measured):
     models = importlib.import_module("alpa_models")
     gates = np.random.default_rng(0).dirichlet(np.ones(4), (2, 16)).astype(np.float32)

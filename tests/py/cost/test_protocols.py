@@ -96,6 +96,7 @@ def test_more_bytes_never_take_less_and_nothing_beats_the_slowest_link(group, on
         assert few >= share * min(one, other) / slowest * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(groups(), st.floats(0, 1e10))
 def test_lines_that_are_left_out_never_win(group, num_bytes):
     n, crossed = group

@@ -177,6 +177,7 @@ class Devices:
             np.testing.assert_array_equal(total, self.part(self.whole, group[0], target.dims))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(problems(), st.integers(0, 3))
 def test_steps_turn_the_shards_of_source_into_those_of_target(problem, seed):

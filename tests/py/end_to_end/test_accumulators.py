@@ -88,6 +88,7 @@ def test_numbers_are_those_of_the_whole_step_in_float64(
             stages=stages,
             mesh=mesh,
             microbatches=4,
+            schedule="1f1b",
         )
         assert step.lower(*program.args).plan().plan.loop_cuts
         state, tokens = jax.tree.map(jnp.asarray, program.args)

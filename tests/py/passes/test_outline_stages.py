@@ -66,6 +66,7 @@ def check(name, microbatches, stages, in_flight=(), limit=1e-10):
             assert relative_error(result, expected) < limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_an_mlp_computes_what_the_step_computes(stages):
     check("mlp", 2, stages)

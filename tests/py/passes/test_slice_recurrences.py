@@ -81,6 +81,7 @@ def head_by_head(w: jax.Array, x: jax.Array) -> Any:
     return x + jnp.moveaxis(made, 0, -1).sum(-1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "microbatches", "slices"),
     [

@@ -173,6 +173,7 @@ def test_results_stay_the_same(layer: Any, microbatches: int, slices: int) -> No
     results_stay_the_same(layer, microbatches, slices)
 
 
+@pytest.mark.slow
 def test_running_sums_go_on_from_slice_to_slice() -> None:
     results_stay_the_same(running, 1, 3)
 
@@ -194,6 +195,7 @@ def summed_again(w: jax.Array, x: jax.Array) -> jax.Array:
     return x + jnp.tanh(jnp.cumsum(x @ w, axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "microbatches", "slices"),
     [(summed_again, 1, 6), (recomputed, 1, 3), (recomputed, 2, 2)],
@@ -204,6 +206,7 @@ def test_running_sums_are_recomputed_of_all_tokens_so_far(
     results_stay_the_same(layer, microbatches, slices)
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_made_once_per_step_is_read_where_it_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

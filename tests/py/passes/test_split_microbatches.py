@@ -124,6 +124,7 @@ def test_one_microbatch_is_always_possible(name: str) -> None:
     assert (flops_of(result, "body"), flops_of(result, "after")) == (flops_of(module), 0)
 
 
+@pytest.mark.slow
 def test_one_microbatch_of_a_checkpointed_step_that_needs_the_whole_batch() -> None:
     """The barriers of `jax.checkpoint` take batch arguments and parameters side by side."""
 
@@ -148,6 +149,7 @@ def test_each_gradient_is_accumulated_once() -> None:
     assert accumulates(split(module, 2)) == ["sum"] * (parameters + 1)  # and the loss
 
 
+@pytest.mark.slow
 def test_clipping_adds_no_accumulation() -> None:
     plain, clipped = (table(name)[0] for name in ("gpt", "gpt_clip"))
     assert accumulates(split(plain, 2)) == accumulates(split(clipped, 2))
@@ -182,6 +184,7 @@ def test_bfloat16_with_float32_masters() -> None:
     assert {str(ir.ShapedType(op.results[0].type).element_type) for op in sums} == {"f32"}
 
 
+@pytest.mark.slow
 def test_size_of_the_body_does_not_depend_on_the_count() -> None:
     module, _ = table("gpt")
     modules = [split(module, count) for count in (2, 4, 8)]
@@ -343,6 +346,7 @@ def test_scan_over_layers() -> None:
     assert "stablehlo.while" in names(result, "body")
 
 
+@pytest.mark.slow
 def test_of_a_constant_mask_a_loop_gets_the_part_of_its_microbatch() -> None:
     def step(params: Any, x: Any) -> Any:
         def loss(params: Any) -> Any:
@@ -360,6 +364,7 @@ def test_of_a_constant_mask_a_loop_gets_the_part_of_its_microbatch() -> None:
     assert "tensor<2x6xi1>" in str(result) and "tensor<8x6xi1>" not in str(result)
 
 
+@pytest.mark.slow
 def test_scan_over_time_with_checkpointed_layers_inside() -> None:
     """A partial sum carried around (the gradient of `w`), nested loops, whole constants inside."""
 

@@ -59,6 +59,7 @@ def _limited(num_bytes: int) -> PlanOptions:
     return PlanOptions(stages=1, mesh=(1,), microbatches=4, memory_limit_bytes=num_bytes)
 
 
+@pytest.mark.slow
 def test_parameters_are_cast_once_per_step_and_the_plan_says_so(copied: Plan) -> None:
     assert copied.cast_once
     assert NoteCode.CASTS in {note.code for note in copied.notes}
@@ -94,6 +95,7 @@ def test_a_plan_by_hand_that_gathers_parameters_makes_no_copies(prepared: Any) -
     assert "0G0" in plan.lanes[0]
 
 
+@pytest.mark.slow
 def test_pipelines_that_the_search_estimates_not_to_fit_are_tried_without_copies(
     prepared: Any,
 ) -> None:
@@ -103,6 +105,7 @@ def test_pipelines_that_the_search_estimates_not_to_fit_are_tried_without_copies
     assert (plan.num_stages, plan.cast_once) == (2, False)
 
 
+@pytest.mark.slow
 def test_the_stack_of_cast_rows_that_the_backward_pass_reads_is_the_copy() -> None:
     without = _prepare(functools.partial(step, remat=False))
     planned = plan_program(without, CLUSTER, ONE_DEVICE)

@@ -142,6 +142,7 @@ def test_a_request_that_was_edited_is_refused(words: str) -> None:
         shardc.jit(scanned, plan=given)(STACK, X)
 
 
+@pytest.mark.slow
 def test_where_arrays_lie_is_no_matter_for_a_plan() -> None:
     made = shardc.jit(scanned, **PIPELINE)
     plan = made.lower(STACK, X).plan().plan

@@ -194,6 +194,7 @@ def test_what_does_not_fit_is_not_taken() -> None:
     assert "gpipe" in refused and found.schedule not in refused
 
 
+@pytest.mark.slow
 def test_chunks_are_as_asked_for() -> None:
     found = plan(chunks=2)
     assert found.num_chunks == 2 and len(found.own_stages) == 4
@@ -211,6 +212,7 @@ def test_slices_that_cannot_be_had_are_not_met_with_the_reason() -> None:
     assert all("needs the sum over all tokens" in each.refusal for each in found.schedules)
 
 
+@pytest.mark.slow
 def test_slices_that_a_step_would_have_to_check_are_chosen_only_if_asked_for() -> None:
     with jax.enable_x64(True):
         options = {"cluster": CLUSTER, "stages": 2, "microbatches": 1, "mesh": (1,)}
@@ -332,6 +334,7 @@ def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
     assert _without_bubble(search, below_s, known) is None
 
 
+@pytest.mark.slow
 def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -378,6 +381,7 @@ def test_schedules_with_the_same_lanes_are_planned_once(monkeypatch: pytest.Monk
     assert len([name for name in names if name in alike]) == 1
 
 
+@pytest.mark.slow
 def test_optimal_is_no_slower_than_any_family_and_runs() -> None:
     """It plans all that may be the best, and then the best order on the placement of that."""
     program = build("mlp")
@@ -401,6 +405,7 @@ def test_a_schedule_that_is_named_is_not_weighed() -> None:
     assert plan(schedule="1f1b").schedules == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transfer", [0, 2])
 def test_rounds_of_a_full_pipeline_are_alike(transfer: int) -> None:
     few, more = FULL_ROUNDS

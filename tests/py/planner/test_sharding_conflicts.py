@@ -104,6 +104,7 @@ def test_what_is_constrained_lies_so_in_the_program() -> None:
     assert (("data",), ("model",)) in found
 
 
+@pytest.mark.slow
 def test_constraints_before_and_after_the_microbatches_hold() -> None:
     """On the state, on what is made of it before the step, and on sums over the microbatches."""
     inner = step_on(MESH)
@@ -122,6 +123,7 @@ def test_constraints_before_and_after_the_microbatches_hold() -> None:
     assert_equal(sharded(*arguments), jax.jit(step)(*arguments))
 
 
+@pytest.mark.slow
 def test_patterns_and_arrays_that_arrive_in_parts() -> None:
     params, x, y = data()
     patterns = {"in.kernel": P(None, "model"), "out.kernel": P(("model", "data"))}
@@ -145,6 +147,7 @@ def test_patterns_and_arrays_that_arrive_in_parts() -> None:
     assert arguments["arg1"].dims == (("model", "data"), ())
 
 
+@pytest.mark.slow
 def test_patterns_ask_besides_arrays_in_parts() -> None:
     """Each of the two declared the mesh, which MLIR refuses."""
     params, x, y = data()
@@ -216,6 +219,7 @@ def test_a_constraint_has_its_price() -> None:
     assert prices["argument 'x'"] == pytest.approx(0.0, abs=gather_s / 30)
 
 
+@pytest.mark.slow
 def test_a_constraint_that_does_not_fit_into_memory_is_named() -> None:
     w = np.ones((64, 64), np.float32)
     step = shardc.jit(

@@ -175,6 +175,7 @@ def test_what_would_divide_is_not_said_to_lack_a_dim() -> None:
     assert _of_value(odd, plan).help.startswith("give it a dim that divides by the mesh")
 
 
+@pytest.mark.slow
 def test_results_that_are_split_are_not_found() -> None:
     rows = (("tokens", jax.sharding.PartitionSpec("d")),)
     for each in planned(512, 64, rows).lint():

@@ -70,6 +70,7 @@ def test_pictures_have_the_same_names_each_time() -> None:
     assert gallery.tidy('<a id="x9"/><b clip="url(#x9)"/>') == '<a id="c0"/><b clip="url(#c0)"/>'
 
 
+@pytest.mark.slow
 def test_a_long_timeline_is_shown_up_to_its_first_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     gallery = script()
     timeline, _ = gallery.charts_of(planned("", 2, 4))

@@ -131,6 +131,7 @@ def named(node: Node, *path: str) -> Node:
     return node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "model", "product", "weight"),
     [
@@ -198,6 +199,7 @@ def test_scopes_name_parts_if_they_tell_layers_apart() -> None:
     assert tell_layers_apart([(("mlp",), ("up",)), (("mlp",), ("down",))])
 
 
+@pytest.mark.slow
 def test_products_in_a_loop_over_converted_layers_have_their_parameter() -> None:
     """The stack is cast outside of the loop, which captures it."""
 

@@ -41,6 +41,7 @@ class Page(HTMLParser):
             self.text += data
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_loads_nothing() -> None:
     page = Page(Report((("mine", planned("", 2, 4)),)).html)
     assert page.open == []
@@ -64,6 +65,7 @@ def test_two_plans_are_compared(tmp_path: Path) -> None:
     assert "state['params']['layers'][0-2]['up']" in text
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
     shown = Page(Report((("mine", planned("megatron")),))._repr_html_())
     assert shown.open == []
@@ -98,6 +100,7 @@ def of_many_layers() -> Plan:
     return msgspec.structs.replace(large, cluster=cluster)
 
 
+@pytest.mark.slow
 def test_many_layers_and_devices_stay_small() -> None:
     page = Report((("large", of_many_layers()),)).html
     assert len(page) < MOST_BYTES

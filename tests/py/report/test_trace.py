@@ -101,6 +101,7 @@ def test_a_plan_has_lanes_flows_and_memory() -> None:
     assert [max(values) for values in counters.values()] == [s.peak_bytes for s in plan.stages]
 
 
+@pytest.mark.slow
 def test_real_steps_stand_beside_what_was_predicted(tmp_path: Path) -> None:
     def step(w: Any, x: Any) -> Any:
         return w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ w) ** 2))(w)

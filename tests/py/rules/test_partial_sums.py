@@ -56,6 +56,7 @@ def test_a_product_that_rounds_its_operands_waits_for_the_sum() -> None:
         assert not keeps_partial(product, {0}, set())
 
 
+@pytest.mark.slow
 def test_a_sum_of_bytes_wraps_around_before_a_wide_product() -> None:
     def step(w: Any, x: Any, numbers: Any) -> Any:
         total = jnp.sum(numbers, 0, dtype=jnp.int8)

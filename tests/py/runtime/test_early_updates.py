@@ -196,6 +196,7 @@ def test_a_nan_behind_an_update_is_reported_once_the_step_is_complete(early):
     same([new_1, *others], toy_numpy(*toy_inputs())[1:])
 
 
+@pytest.mark.slow
 def test_without_donation_no_update_begins_a_phase_of_its_own(early):
     executable, programs = early(donate=False, stage0_update=at_call(1, interrupt))
     assert dispatch_order(executable, programs)[1] == []

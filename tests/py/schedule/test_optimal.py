@@ -155,6 +155,7 @@ def test_optimal_knows_unequal_stages_and_transfers(
         assert span == expected == found.lower_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "times",
     [Times(2, 3, 1), *(pytest.param(t, marks=pytest.mark.slow) for t in (Times(), Times(3, 1, 2)))],
@@ -199,6 +200,7 @@ def test_optimal_is_never_above_a_family_with_as_much_memory(
     assert {"1f1b", "chimera", "seq1f1b", "zb-v"} <= compared or limit is not None
 
 
+@pytest.mark.slow
 def test_a_number_of_chunks_asks_for_one_copy_of_whole_sequences() -> None:
     assert run("optimal", 4, 8, time_limit_s=0).planned.work.replicas == 2
     for chunks in (1, 2):
@@ -206,6 +208,7 @@ def test_a_number_of_chunks_asks_for_one_copy_of_whole_sequences() -> None:
         assert (work.chunks, work.replicas, work.slices) == (chunks, 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [Times(), Times(3, 4, 2), Times(1, 2, 3)])
 def test_two_chunks_without_a_copy_lie_as_a_v(times: Times) -> None:
     """A plan made by hand knows the placement before there is an order."""
@@ -260,6 +263,7 @@ def test_zb_v_is_at_or_below_the_public_one(number: int) -> None:
 LONG = [pytest.param(number, marks=pytest.mark.slow) for number in (2, 5, 6, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 3, 4, *LONG])
 def test_v_half_is_below_the_public_one(number: int) -> None:
     p, m, f, b, w, transfer, *_ = ZERO_BUBBLE_PAPER[number].split()
@@ -304,6 +308,7 @@ def test_no_order_holds_less_than_one_microbatch() -> None:
     assert caught.value.code == "SHARDC-220"
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_bound() -> None:
     arguments = ["simulate", "--schedule", "optimal", "--stages", "2", "--microbatches", "4"]
     result = CliRunner().invoke(main, [*arguments, "--time-limit", "2"])

@@ -208,6 +208,7 @@ FAMILIES = (ScheduleFamily("one-by-one", order),)
 """
 
 
+@pytest.mark.slow
 def test_one_file_more_is_one_family_more(tmp_path: Path) -> None:
     """And its form with W apart, and the best order on its placement."""
     (tmp_path / "one_by_one.py").write_text(FAMILY)

@@ -217,6 +217,7 @@ def keeps_to(premise: Premise, numbers: Any) -> bool:
     return bool(np.all((size <= premise.most) & (size >= premise.least)))
 
 
+@pytest.mark.slow
 def test_facts_hold_in_the_interpreter() -> None:
     told: collections.Counter[str] = sum(map(facts_of, range(12)), collections.Counter())
     assert told["float"] > 100 and told["Low"] > 3 and told["on premises"] > 20

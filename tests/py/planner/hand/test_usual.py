@@ -62,6 +62,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_python_ranks_them_and_keeps_them_with_the_plan(own_cache: Path) -> None:
     made = fast().lower(*state()).plan()
     assert "data parallel" not in made.explain()
@@ -116,6 +117,7 @@ def test_an_interrupt_keeps_those_planned_so_far(
     assert planned_names[2] in names_now and len(set(names_now)) == len(names_now)
 
 
+@pytest.mark.slow
 def test_progress_names_the_plan_at_hand(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(find, "say", said.append)

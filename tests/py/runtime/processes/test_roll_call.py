@@ -54,6 +54,7 @@ def test_a_process_that_waits_alone_in_initialize_ends_within_the_limit():
     assert "shardc: rank 0 ends: rank 1 is missing: jax.distributed.initialize()" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_thread_ends_once_jax_has_devices_of_one_process() -> None:
     program = (
         "import threading, shardc, jax\n"

@@ -109,6 +109,7 @@ def refusal(run) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_swapped_actions_are_refused_or_run_in_the_order_given(toy, schedule):
     """Every two actions of a lane. What the runtime cannot run, the checker of schedules refuses

@@ -64,6 +64,7 @@ def test_no_table_is_larger_than_allowed() -> None:
     assert max(np.prod(np.max([s], axis=0)) for s in shapes) <= 64
 
 
+@pytest.mark.slow
 def test_ties_are_broken_by_the_lowest_index() -> None:
     order = plan_order([3, 3], [(0, 1)], 100)
     _, choice = eliminate(order, [np.zeros(3)] * 2, [np.zeros((3, 3))])

@@ -24,6 +24,7 @@ def everything_is_wide() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(problems(limited=True, most_nodes=5))
 def test_bound_and_choice_enclose_the_optimum(problem: Problem) -> None:

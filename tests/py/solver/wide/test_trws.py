@@ -87,6 +87,7 @@ def one_by_one(
     return bound, choice, slacks
 
 
+@pytest.mark.slow
 @given(st.integers(0, 99), st.integers(1, 40))
 def test_nodes_that_take_their_turn_together_do_as_one_by_one(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ def every_problem_is_worth_folding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardc.solver.wide.unfolding.LEAST_NODES", 0)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.integers(0, 99), st.sampled_from([None, 0.4, 0.6, 0.8]))
 def test_bound_and_choices_enclose_the_optimum(seed: int, share: float | None) -> None:
@@ -78,6 +79,7 @@ def test_layers_part_where_no_choice_of_all_fits() -> None:
     assert any("forbidden" in line for line in solution.log)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(problems(limited=True, most_nodes=5))
 def test_problems_without_layers_are_solved_as_ever(problem: Problem) -> None:
