@@ -72,7 +72,9 @@ def products(planned: Any, kind: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])
-@pytest.mark.parametrize(("stages", "schedule"), [(1, "gpipe"), (2, "1f1b"), (2, "zb-h1")])
+@pytest.mark.parametrize(
+    ("stages", "schedule"), [(1, "gpipe"), (2, "gpipe"), (2, "1f1b"), (2, "zb-h1")]
+)
 def test_numbers_equal_one_device(kind: str, stages: int, schedule: str) -> None:
     with jax.enable_x64(True):
         built = program(kind)
