@@ -67,11 +67,14 @@ class Transfers:
         return same
 
     def reshape(self, value: jax.Array, shape: tuple[int, ...], target: NamedSharding) -> jax.Array:
-        """Reshapes a value in place, into `target` if that is on the same devices."""
+        """A copy with this shape, as `target` says if that is on the same devices."""
         source = value.sharding
-        if not isinstance(source, NamedSharding):
+        if isinstance(source, NamedSharding):
+            end = reshaped_place(source, target)
+        elif (source.device_set, source.memory_kind) == (target.device_set, target.memory_kind):
+            end = target
+        else:
             return value.reshape(shape)
-        end = reshaped_place(source, target)
         key = (shape, value.dtype.name, source, end)
         if key not in self._reshapes:
             self._reshapes[key] = jax.jit(lambda array: array.reshape(shape), out_shardings=end)

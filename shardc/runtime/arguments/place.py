@@ -182,6 +182,8 @@ class ArgumentPlacer:
         value = self._transfers.without_explicit_axes(value)
         if self._cut[i]:
             value = self._transfers.reshape(value, shape, target)
+            if value.sharding == target:
+                return value
         return self._transfers.find(value.sharding, target, shape, value.dtype.name)(value)
 
 

@@ -60,6 +60,15 @@ def test_a_transfer_between_equal_meshes_is_a_plain_copy():
         assert transfers.find(start, end, (12, 24), "float32").is_copy
 
 
+def test_a_batch_on_its_one_device_is_cut_into_microbatches_by_one_copy():
+    value = jax.device_put(np.arange(24, dtype=np.float32).reshape(8, 3), DEVICES[2])
+    target = shardings(2, 1)[0]
+    cut = Transfers().reshape(value, (4, 2, 3), target)
+    assert cut.sharding == target
+    np.testing.assert_array_equal(cut, np.asarray(value).reshape(4, 2, 3))
+    assert cut.unsafe_buffer_pointer() != value.unsafe_buffer_pointer()
+
+
 def test_scalars_and_empty_arrays_can_be_moved():
     transfers = Transfers()
     for value in (np.float32(3), np.zeros((0, 4), np.float32)):
