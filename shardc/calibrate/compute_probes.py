@@ -1,10 +1,12 @@
 """Compute measurements of a device: products, memory-bound kernels, kernel launches, calls.
 
 All devices run the same work at once, as in a step: virtual devices share cores, and devices of a
-node share power.
+node share power. GPUs finish small work sooner than the host can call the next program, so they get
+larger work than CPU devices do, the largest first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,16 +15,25 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shardc.calibrate.timer import Timer
+from shardc.calibrate.timer import Sample, Timer
 
 AXIS = "devices"
-LONGEST_S = 0.2  # of one product: larger ones are skipped
+LONGEST_S = 0.2  # of one product: those behind it are skipped
+SIDES: Mapping[tuple[bool, bool], Sequence[int]] = {
+    (True, False): (128, 256, 512, 1024, 2048, 4096, 8192),
+    (True, True): (128, 512, 1024),
+    (False, False): (16384, 8192, 4096, 2048),
+    (False, True): (16384, 4096),
+}  # of products: on CPU devices or not, quick or not
+FLAT = 512  # the least side whose flat, narrow and shallow products are measured
+CALLS = 3  # less work than the host's time for these many calls says nothing of a device
 KERNELS = (8, 72)
 
 
 def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> None:
     """Adds samples of the kinds "launch", "call", "memory" and "product". Once the time limit is
-    reached, only the smallest of each kind."""
+    reached, only the first of each kind."""
+    on_cpu = devices[0].platform == "cpu"
     mesh = Mesh(np.array(devices), (AXIS,))
     small = _values(mesh, (8, 8), "float32")
     for count in KERNELS:
@@ -31,13 +42,28 @@ def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) ->
         )
     many = [_values(mesh, (8,), "float32") for _ in range(16)]
     timer.add("call", "float32", (len(many),), _bound(_on_each(mesh, _first), *many))
-    for num_bytes in (1 << n for n in range(18, 27 if not quick else 25, 2)):
+    for num_bytes in _memory_bytes(on_cpu, quick):
         x = _values(mesh, (num_bytes // 4,), "float32")
         timer.add("memory", "float32", (2 * num_bytes,), _bound(_on_each(mesh, _plus), x))
         if timer.is_late:
             break
-    for dtype in dtypes(devices):
-        _measure_products(timer, mesh, dtype, quick)
+    _measure_products(timer, mesh, dtypes(devices), SIDES[on_cpu, quick], quick)
+
+
+def of_devices(samples: Sequence[Sample]) -> list[Sample]:
+    """Without products and kernels of GPUs that take no longer than CALLS calls, which measure the
+    host. Of each kind and dtype at least the longest one stays."""
+    call_s = max((each.seconds for each in samples if each.kind == "call"), default=0.0)
+    longest: dict[tuple[str, str], float] = {}
+    for each in samples:
+        if each.kind in ("product", "memory"):
+            kind = each.kind, each.dtype
+            longest[kind] = max(longest.get(kind, 0.0), each.seconds)
+    return [
+        each
+        for each in samples
+        if each.seconds >= min(longest.get((each.kind, each.dtype), 0.0), CALLS * call_s)
+    ]
 
 
 def dtypes(devices: Sequence[jax.Device]) -> tuple[str, ...]:
@@ -50,20 +76,33 @@ def dtypes(devices: Sequence[jax.Device]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _measure_products(timer: Timer, mesh: Mesh, dtype: str, quick: bool) -> None:
-    """Products from small to large: square ones, and flat, narrow and shallow ones."""
-    for sizes in _product_sizes(quick):
+def _memory_bytes(on_cpu: bool, quick: bool) -> list[int]:
+    """Bytes that a kernel reads: on GPUs up to much more than any cache holds."""
+    if on_cpu:
+        return [1 << n for n in range(18, 25 if quick else 27, 2)]
+    return [1 << n for n in range(30, 23, -3 if quick else -1)]
+
+
+def _measure_products(
+    timer: Timer, mesh: Mesh, dtypes: Sequence[str], sides: Sequence[int], quick: bool
+) -> None:
+    """Square products, and flat, narrow and shallow ones, of each dtype in turn."""
+    left = list(dtypes)
+    for sizes in _product_sizes(sides, quick):
         rows, columns, depth = sizes
-        lhs, rhs = _values(mesh, (rows, depth), dtype), _values(mesh, (depth, columns), dtype)
-        taken = timer.add("product", dtype, sizes, _bound(_on_each(mesh, jnp.matmul), lhs, rhs))
-        if taken > LONGEST_S or timer.is_late:
+        for dtype in tuple(left):
+            lhs, rhs = _values(mesh, (rows, depth), dtype), _values(mesh, (depth, columns), dtype)
+            taken = timer.add("product", dtype, sizes, _bound(_on_each(mesh, jnp.matmul), lhs, rhs))
+            if taken > LONGEST_S:
+                left.remove(dtype)
+        if timer.is_late:
             return
 
 
-def _product_sizes(quick: bool) -> Iterator[tuple[int, int, int]]:
-    for n in (128, 512, 1024) if quick else (128, 256, 512, 1024, 2048, 4096, 8192):
+def _product_sizes(sides: Sequence[int], quick: bool) -> Iterator[tuple[int, int, int]]:
+    for n in sides:
         yield n, n, n
-        if n >= 512:
+        if n >= FLAT:
             yield 64, n, n
             yield n, n, 64
             if not quick:
@@ -82,10 +121,15 @@ def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _values(mesh: Mesh, shape: tuple[int, ...], dtype: str) -> jax.Array:
-    """An array of ones with this shape on each device."""
-    whole = NamedSharding(mesh, P(AXIS))
-    make = jax.jit(lambda: jnp.ones((mesh.size, *shape), jnp.dtype(dtype)), out_shardings=whole)
-    found: jax.Array = make()
+    """An array with this shape on each device, of values between -1 and 1: with nothing but ones
+    some devices draw less power, and run faster."""
+
+    def make() -> jax.Array:
+        order = jax.lax.iota(jnp.float32, math.prod(shape))
+        one = jnp.sin(order).astype(jnp.dtype(dtype)).reshape(shape)
+        return jnp.broadcast_to(one, (mesh.size, *shape))
+
+    found: jax.Array = jax.jit(make, out_shardings=NamedSharding(mesh, P(AXIS)))()
     return found
 
 

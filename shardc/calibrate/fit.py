@@ -68,8 +68,9 @@ def fit_device(samples: Sequence[Sample], name: str, memory_bytes: int) -> Compu
         dtype: max(_flops(each) / each.seconds for each in used if _is_product(each, dtype))
         for dtype in dtypes
     }
-    moved = [each.sizes[0] / each.seconds for each in used if each.kind == "memory"]
-    bandwidth = min(moved) if moved else 1e10
+    moved = [(each.sizes[0], each.seconds) for each in used if each.kind == "memory"]
+    most, seconds = max(moved, default=(1e10, 1.0))  # the others may fit into a cache
+    bandwidth = most / seconds
     names = [*dtypes, "bandwidth", "half_side", "half_depth", "launch_s"]
     start = [*peaks.values(), bandwidth, 16.0, 16.0, 1e-6]
     low = [*(0.5 * peak for peak in peaks.values()), 0.5 * bandwidth, 0.1, 0.1, 1e-9]

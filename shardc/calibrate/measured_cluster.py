@@ -11,7 +11,7 @@ import jax
 import jaxlib.version
 import msgspec
 
-from shardc.calibrate.compute_probes import measure_compute
+from shardc.calibrate.compute_probes import measure_compute, of_devices
 from shardc.calibrate.fit import Computes, Residual, Sends, call_s, fit_device, fit_links, rounded
 from shardc.calibrate.link_probes import Joined, measure_links
 from shardc.calibrate.timer import Key, Sample, Timer
@@ -86,6 +86,8 @@ def calibrate(
         )
         timers.append(_measured(devices, levels, quick, tell, gather))
     samples = fastest([sample for timer in timers for sample in timer.samples])
+    if devices[0].platform != "cpu":
+        samples = of_devices(samples)
     busy = min(timer.busy for timer in timers)
     apart = difference(*(timer.samples for timer in timers)) if len(timers) > 1 else 0.0
     per_host = next((level.size for level in levels if level.name == NODE), 1)

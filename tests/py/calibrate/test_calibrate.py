@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from shardc.calibrate import measured_cluster
+from shardc.calibrate.compute_probes import of_devices
 from shardc.calibrate.measured_cluster import calibrate, fastest
 from shardc.calibrate.timer import Sample, Timer
 from shardc.cli.calibrate import command
@@ -124,3 +125,18 @@ def test_what_a_call_does_besides_is_taken_off_down_to_the_noise():
         call = functools.partial(jax.numpy.zeros, ())
         found = timer.add("all_reduce", "float32", (), call, 1, inside=4, less_s=less_s)
         assert found == pytest.approx(left_s / 4)
+
+
+def test_work_that_measures_the_host_does_not_count():
+    call = Sample("call", "float32", (16,), 5e-5, 0.0)
+    launch = Sample("launch", "float32", (8,), 6e-5, 0.0)
+    products = [
+        Sample("product", "bfloat16", (n, n, n), seconds, 0.0)
+        for n, seconds in ((2048, 5.1e-5), (4096, 2e-4), (8192, 1.4e-3))
+    ]
+    hidden = [Sample("memory", "float32", (n,), n / 4e12, 0.0) for n in (1 << 20, 1 << 24)]
+    assert of_devices([call, launch, *products, *hidden]) == [
+        *(call, launch),
+        *products[1:],
+        hidden[1],  # there must be one
+    ]
