@@ -226,6 +226,7 @@ def mlp() -> Program:
 IN_LOOPS = (loop, scanned, search)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("program", [mlp, transformer, convolutions, loop, scanned, search])
 def test_random_strategies_compute_the_same(program: Callable[[], Program], seed: int) -> None:

@@ -107,6 +107,7 @@ def test_programs_compute_the_same(name: str, count: int) -> None:
     assert_close(run_split(split(module, count), args), run_module(module, args))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "mlp_batch_norm"])
 def test_every_microbatch_does_its_share_of_the_products(name: str) -> None:
     module, _ = table(name)

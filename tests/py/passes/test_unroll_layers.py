@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.py.passes.test_slice_tokens import arguments, attention, lowest, step_stays_the_same
 
@@ -31,6 +32,7 @@ def scanned_arguments() -> Any:
     return [table, *(np.stack([w, w.T]) for w in layers)], tokens
 
 
+@pytest.mark.slow
 def test_layers_in_a_loop_are_cut_one_by_one() -> None:
     """One loop keeps what its backward needs, squares among it; the other makes it again."""
     step = scanned_step_of(attention(lowest))

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def test_prices_are_those_of_the_fastest_way_that_fits(
             assert math.isclose(found_s[first, last], expected_s, rel_tol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(tables(), st.sampled_from(RATES))
 def test_a_note_says_so_only_where_it_is_clearly_faster(case: Tables, bytes_per_s: float) -> None:

@@ -71,6 +71,7 @@ def test_the_plan_has_the_least_step_of_all_that_were_planned() -> None:
     assert found.predicted.step_time_s <= plan(schedule="1f1b").predicted.step_time_s
 
 
+@pytest.mark.slow
 def test_every_family_that_runs_is_weighed_and_reported() -> None:
     found = plan()
     names = {n for n, f in built_in().items() if not (f.any_placement or f.moves)}

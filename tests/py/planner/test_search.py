@@ -78,6 +78,7 @@ def test_a_single_stage_is_planned_on_each_mesh_that_seems_as_fast() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slower", "planned"), [(1, 1), (2, 2)])
 def test_the_budget_of_ops_leaves_one_rival_for_a_plan_far_behind_its_estimate(
     slower: float, planned: int, monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,7 @@ def cut(loop: Any, rows: int) -> list[bool]:
     return [found.forwards] if (rows, WIDTH) in stacks else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_loop_is_said_to_read_row_by_row_where_it_does(case: Any, programs: Any) -> None:
     read, loop = programs[1][case]

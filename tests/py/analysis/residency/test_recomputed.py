@@ -94,6 +94,7 @@ def test_without_a_checkpoint_nothing_is(through: Any) -> None:
     assert kept(step_of(through(block))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", [unrolled, scanned])
 def test_random_bits_of_the_same_key_are_the_same(through: Any) -> None:
     def dropped(h: jax.Array, w: jax.Array) -> jax.Array:

@@ -98,6 +98,7 @@ def recomputed_s(module, planned, mesh, machine, microbatches):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [LINE, SQUARE], ids=["4", "2x2"])
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_a_choice_costs_what_its_ops_and_reshards_cost(mesh, microbatches):

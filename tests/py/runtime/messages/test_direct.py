@@ -72,6 +72,7 @@ def ranks_of(*shardings):
     return sorted({rank_of(device) for each in shardings for device in each.device_set})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(LAYOUTS, 2)))
 def test_values_arrive_as_a_copy_would(source, target, offers):
     source, target = LAYOUTS[source], LAYOUTS[target]

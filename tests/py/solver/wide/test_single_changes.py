@@ -1,6 +1,7 @@
 """`change_single_nodes`: after it no change of one node alone is for the better."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def better_single_change(problem: Problem, choice: np.ndarray) -> tuple[int, int
     return None
 
 
+@pytest.mark.slow
 @given(problems(limited=True), st.integers(0, 99))
 def test_no_single_change_is_left(problem: Problem, seed: int) -> None:
     rng = np.random.default_rng(seed)
