@@ -4,6 +4,8 @@ import ast
 import importlib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [p for room in ("benchmarks", "tools", "examples") for p in (ROOT / room).rglob("*.py")]
 
@@ -30,6 +32,7 @@ def defined_in(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_scripts_import_what_exists() -> None:
     """Nothing else runs or checks most of them: `make test-table` had ended with an ImportError."""
     missing = []

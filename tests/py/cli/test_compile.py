@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from shardc.ir.context import parse
 from shardc.ir.walk import functions, symbol
 from shardc.plan.decisions import Plan
 from tests.py.cli.programs import shardc, write_mlp
 
 
+@pytest.mark.slow
 def test_files_of_a_plan(tmp_path: Path) -> None:
     file, plan, out, dump = (tmp_path / name for name in ("mlp.mlir", "p.json", "out", "dump"))
     write_mlp(tmp_path)

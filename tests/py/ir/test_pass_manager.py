@@ -68,6 +68,7 @@ def test_nothing_is_known_of_a_copy() -> None:
     assert (names(module), names(copy)) == (("one",), ("two",))
 
 
+@pytest.mark.slow
 def test_what_is_known_does_not_keep_a_module_alive() -> None:
     module = parse(TEXT)
     names(module)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import shardc
 from shardc.backend.stage_text import program_text
@@ -23,6 +24,7 @@ def step(w: jax.Array, x: jax.Array, labels: jax.Array) -> Any:
     return w - 0.1 * gradient, loss
 
 
+@pytest.mark.slow
 def test_labels_picked_by_position_are_split() -> None:
     random = np.random.default_rng(0)
     with jax.enable_x64(True):

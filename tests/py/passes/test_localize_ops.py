@@ -63,6 +63,7 @@ def planned(text: str) -> list[Strategy]:
     return strategies(*target_of(module))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OPS, *SUMS])
 def test_parts_of_the_op_make_the_whole(name: str) -> None:
     text = (OPS | SUMS)[name]
@@ -97,6 +98,7 @@ def test_indices_relative_to_a_part_are_not_called_sorted(name: str) -> None:
     assert sorted_of_shifted == {True: {False}, False: {True}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONLY_XLA)
 def test_parts_make_the_whole_under_xla(name: str) -> None:
     check(ONLY_XLA[name], planned(ONLY_XLA[name]), xla=True)

@@ -72,6 +72,7 @@ def test_an_mlp_computes_what_the_step_computes(stages):
     check("mlp", 2, stages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_flight", [(1,), (9,), (2, 1), (0, 3)])
 def test_what_is_made_again_is_what_was_kept(in_flight):
     check("mlp", 2, len(in_flight), in_flight)

@@ -400,6 +400,7 @@ def normalised_by_batch(weights: Any, x: Any) -> Any:
     return descend(weights, gradient), value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "dims"),
     [((2,), (1,)), ((0,), (0,)), ((1,), (0,)), ((0, 1), (0, 0)), ((0, 2), (1, 1))],

@@ -92,6 +92,7 @@ def test_explain_says_what_one_more_step_adds_where_it_is_less(name: str, adds_l
     assert ("in a run of many steps, one more adds" in explain(found)) is adds_less
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "close"),
     [

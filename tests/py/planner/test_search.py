@@ -37,6 +37,7 @@ def test_stages_that_are_asked_for_share_the_work_of_one_microbatch() -> None:
     assert min(flops.values()) >= 0.25 * sum(flops.values())
 
 
+@pytest.mark.slow
 def test_stages_that_are_asked_for_come_before_microbatches_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -213,6 +213,7 @@ def test_small_problems_get_the_shape_that_is_known_to_be_best(costs: MadeUp, st
     assert len(found[0].pipeline.stages) == stages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [0.0, 2.5 * GB])
 @pytest.mark.parametrize("talk_s", [0.0, 1.0])
 @pytest.mark.parametrize("latency_s", [0.01])

@@ -93,6 +93,7 @@ STEPS: dict[Callable[..., Any], tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", STEPS, ids=lambda loss: loss.__name__)
 @pytest.mark.parametrize("count", [2, 8])
 def test_steps_on_batches_behind_each_other_are_cut(loss: Callable[..., Any], count: int) -> None:

@@ -100,6 +100,7 @@ def test_worked_values(
     assert found.result.bubble_ratio == Fr(bubble) / (found.busy + bubble)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "p", "m", "bubble", "peak"), MATCHED_OR_BEATEN)
 def test_public_code_is_matched_or_beaten(
     name: str, p: int, m: int, bubble: Amount, peak: Amount

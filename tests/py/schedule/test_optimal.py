@@ -113,6 +113,7 @@ def distinct(kinds: list[str]) -> list[tuple[str, ...]]:
 SMALL = [(p, m, limit) for p in (1, 2, 3) for m in (1, 2, 3) for limit in range(1, m + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [Times(), Times(2, 3, 1), Times(3, 1, 2)])
 @pytest.mark.parametrize(("p", "m", "limit"), SMALL[:-1])
 def test_optimal_equals_brute_force(p: int, m: int, limit: int, times: Times) -> None:
@@ -251,6 +252,7 @@ ZERO_BUBBLE_V = (".0703", ".0543", ".0298", ".0403", ".0326", ".0166", ".0498", 
 V_HALF = (".1702", ".1339", ".0737", ".1447", ".1145", ".0607", ".1682", ".1318")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(8))
 def test_zb_v_is_at_or_below_the_public_one(number: int) -> None:
     p, m, f, b, w, transfer, *_ = ZERO_BUBBLE_PAPER[number].split()

@@ -11,6 +11,7 @@ from shardc.schedule.times import Times, durations
 from shardc.schedule.work import Work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [2, 4, 8])
 @pytest.mark.parametrize("slices", [2, 3, 5])
 @pytest.mark.parametrize("share", [Fr(1, 4), Fr(1, 2), 1])

@@ -39,6 +39,7 @@ def step(weights, x):
     return jax.tree.map(lambda w, g: w - g, weights, gradients), value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mesh", [LINE, SQUARE], ids=["4", "2x2"])
 def test_planned_collectives_are_the_emitted_ones(mesh, dtype):

@@ -23,6 +23,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(LAYOUTS, 2)))
 def test_values_arrive_as_a_copy_would(source, target):
     values = [

@@ -82,6 +82,7 @@ def test_an_op_that_is_more_than_a_share_is_a_layer_alone() -> None:
     assert cluster_layers([10, 1, 1, 1], values, 2, delta=0.2) == [(0, 0), (1, 3)]
 
 
+@pytest.mark.slow
 def test_long_programs_are_cut_between_blocks_of_ops() -> None:
     values = [Value(i, (i + 1,), 1 if i % 100 == 99 else 50) for i in range(3999)]
     layers = cluster_layers([1.0] * 4000, values, 8)
