@@ -22,7 +22,7 @@ demo: $(VENV)/.installed  ## Train a small GPT on 8 virtual devices, planned aut
 test: $(VENV)/.installed  ## Run all tests, the lit suite among them
 	@$(BIN)/$(PYTEST)
 
-test-fast: $(VENV)/.installed  ## Run the tests of the rooms that take less than about a second each
+test-fast: $(VENV)/.installed  ## Run the tests of the rooms that take less than about half a second each
 	@$(BIN)/$(PYTEST) -m 'not slow' --ignore=tests/py/end_to_end --ignore=tests/py/api
 
 check: $(VENV)/.installed  ## Run what CI runs: format, lint, types, import laws, tests
