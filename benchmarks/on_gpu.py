@@ -65,9 +65,9 @@ def gpt(layers: int, hidden: int, heads: int, batch: int, recompute: str) -> Cas
         keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes["params"]))))
 
         def normal(path: Any, leaf: Any) -> jax.Array:
-            scale = 1.0 if "scale" in str(path) else 0.02
-            draw = jax.random.normal(next(keys), leaf.shape, leaf.dtype)
-            return 1 + 0 * draw if scale == 1.0 else scale * draw
+            if "scale" in str(path):
+                return jnp.ones(leaf.shape, leaf.dtype)
+            return 0.02 * jax.random.normal(next(keys), leaf.shape, leaf.dtype)
 
         params = jax.tree_util.tree_map_with_path(normal, shapes["params"])
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes["m"])

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from shardc.calibrate.timer import Sample, Timer
 
 AXIS = "devices"
-LONGEST_S = 0.2  # of one product: those behind it are skipped
+LONGEST_S = 0.2  # of one product: larger ones are skipped
 SIDES: Mapping[tuple[bool, bool], Sequence[int]] = {
     (True, False): (128, 256, 512, 1024, 2048, 4096, 8192),
     (True, True): (128, 512, 1024),
@@ -87,13 +87,13 @@ def _measure_products(
     timer: Timer, mesh: Mesh, dtypes: Sequence[str], sides: Sequence[int], quick: bool
 ) -> None:
     """Square products, and flat, narrow and shallow ones, of each dtype in turn."""
-    left = list(dtypes)
+    left, grow = list(dtypes), sides[0] < sides[-1]
     for sizes in _product_sizes(sides, quick):
         rows, columns, depth = sizes
         for dtype in tuple(left):
             lhs, rhs = _values(mesh, (rows, depth), dtype), _values(mesh, (depth, columns), dtype)
             taken = timer.add("product", dtype, sizes, _bound(_on_each(mesh, jnp.matmul), lhs, rhs))
-            if taken > LONGEST_S:
+            if grow and taken > LONGEST_S:
                 left.remove(dtype)
         if timer.is_late:
             return
