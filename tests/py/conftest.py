@@ -35,7 +35,7 @@ import pytest
 from shardc.ir.pass_manager import watching
 from shardc.specs.forms import verify_after
 
-MAPS, MANY_MAPS = Path("/proc/self/maps"), 15_000
+MAPS, MANY_MAPS = Path("/proc/self/maps"), 8_000
 
 # A busy machine is no failure: examples take as long as they take.
 # The suite says the same of a commit on every machine; `pytest --hypothesis-profile=random` draws
