@@ -231,12 +231,9 @@ def main() -> int:
     asked = parser.parse_args()
     names = asked.programs.split(",")
     if not asked.here:
-        given = [each for each in sys.argv[1:] if not each.startswith("--programs")]
-        if "--programs" in sys.argv:
-            given.remove(asked.programs)
         failed = 0
         for name in names:
-            command = [sys.executable, __file__, *given, "--programs", name, "--here"]
+            command = [sys.executable, *sys.argv, "--programs", name, "--here"]
             failed += subprocess.run(command, check=False).returncode != 0
         return int(failed > 0)
     clusters = {"built-in": Cluster.local()}

@@ -27,10 +27,10 @@ def check_room_for(num_programs: int) -> None:
     if not LIMIT.exists():
         return
     limit, needed = int(LIMIT.read_text()), MAPS_PER_PROGRAM * num_programs + SPARE_MAPS
-    if _num_maps() + needed <= limit:
+    if num_maps() + needed <= limit:
         return
     gc.collect()
-    held = _num_maps()
+    held = num_maps()
     if held + needed > limit:
         raise InputError(
             f"this process has {held:,} of {limit:,} memory maps, and {num_programs} more programs"
@@ -41,6 +41,7 @@ def check_room_for(num_programs: int) -> None:
         )
 
 
-def _num_maps() -> int:
+def num_maps() -> int:
+    """Memory maps of this process, on Linux."""
     with MAPS.open("rb") as file:
         return sum(1 for _ in file)

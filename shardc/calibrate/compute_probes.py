@@ -19,12 +19,14 @@ from shardc.calibrate.timer import Sample, Timer
 
 AXIS = "devices"
 LONGEST_S = 0.2  # of one product: larger ones are skipped
-SIDES: Mapping[tuple[bool, bool], Sequence[int]] = {
-    (True, False): (128, 256, 512, 1024, 2048, 4096, 8192),
-    (True, True): (128, 512, 1024),
-    (False, False): (16384, 8192, 4096, 2048),
-    (False, True): (16384, 4096),
-}  # of products: on CPU devices or not, quick or not
+# By whether devices are CPUs, and `quick`: sides of products, and log2 of the bytes that a kernel
+# reads, for GPUs up to much more than any cache holds.
+SIZES: Mapping[tuple[bool, bool], tuple[Sequence[int], Sequence[int]]] = {
+    (True, False): ((128, 256, 512, 1024, 2048, 4096, 8192), (18, 20, 22, 24, 26)),
+    (True, True): ((128, 512, 1024), (18, 20, 22, 24)),
+    (False, False): ((16384, 8192, 4096, 2048), (30, 29, 28, 27, 26, 25, 24)),
+    (False, True): ((16384, 4096), (30, 27, 24)),
+}
 FLAT = 512  # the least side whose flat, narrow and shallow products are measured
 CALLS = 3  # less work than the host's time for these many calls says nothing of a device
 KERNELS = (8, 72)
@@ -33,7 +35,7 @@ KERNELS = (8, 72)
 def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) -> None:
     """Adds samples of the kinds "launch", "call", "memory" and "product". Once the time limit is
     reached, only the first of each kind."""
-    on_cpu = devices[0].platform == "cpu"
+    sides, log2_bytes = SIZES[devices[0].platform == "cpu", quick]
     mesh = Mesh(np.array(devices), (AXIS,))
     small = _values(mesh, (8, 8), "float32")
     for count in KERNELS:
@@ -42,12 +44,12 @@ def measure_compute(timer: Timer, devices: Sequence[jax.Device], quick: bool) ->
         )
     many = [_values(mesh, (8,), "float32") for _ in range(16)]
     timer.add("call", "float32", (len(many),), _bound(_on_each(mesh, _first), *many))
-    for num_bytes in _memory_bytes(on_cpu, quick):
-        x = _values(mesh, (num_bytes // 4,), "float32")
-        timer.add("memory", "float32", (2 * num_bytes,), _bound(_on_each(mesh, _plus), x))
+    for n in log2_bytes:
+        x = _values(mesh, (1 << n - 2,), "float32")
+        timer.add("memory", "float32", (2 << n,), _bound(_on_each(mesh, _plus), x))
         if timer.is_late:
             break
-    _measure_products(timer, mesh, dtypes(devices), SIDES[on_cpu, quick], quick)
+    _measure_products(timer, mesh, dtypes(devices), sides, quick)
 
 
 def of_devices(samples: Sequence[Sample]) -> list[Sample]:
@@ -76,18 +78,11 @@ def dtypes(devices: Sequence[jax.Device]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _memory_bytes(on_cpu: bool, quick: bool) -> list[int]:
-    """Bytes that a kernel reads: on GPUs up to much more than any cache holds."""
-    if on_cpu:
-        return [1 << n for n in range(18, 25 if quick else 27, 2)]
-    return [1 << n for n in range(30, 23, -3 if quick else -1)]
-
-
 def _measure_products(
-    timer: Timer, mesh: Mesh, dtypes: Sequence[str], sides: Sequence[int], quick: bool
+    timer: Timer, mesh: Mesh, of_dtypes: Sequence[str], sides: Sequence[int], quick: bool
 ) -> None:
     """Square products, and flat, narrow and shallow ones, of each dtype in turn."""
-    left, grow = list(dtypes), sides[0] < sides[-1]
+    left, grow = list(of_dtypes), sides[0] < sides[-1]
     for sizes in _product_sizes(sides, quick):
         rows, columns, depth = sizes
         for dtype in tuple(left):
