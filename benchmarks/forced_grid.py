@@ -5,16 +5,18 @@
 
 Of each program and cluster: the plan of the search; then every shape of up to 16 equal stages on
 every submesh, in every number of microbatches, kept or made again, is estimated with the prices of
-its layers, those of submeshes that the search had left out included. The five best by that
-estimate, and the five best that differ in more than the number of microbatches, are planned exactly
-with the effort of a final plan. A ratio above 1.005 is a miss of the
-search; "shapes" counts those that were estimated and fit.
+its layers, those of submeshes that the search had left out included, unless a lower bound already
+rules it out. The five best by that estimate, and the five best that differ in more than the number
+of microbatches, are planned exactly with the effort of a final plan. A ratio above 1.005 is a miss
+of the search; "shapes" counts those that were estimated and fit, of all that were considered.
 """
 
 import argparse
 import json
+import math
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +30,55 @@ from shardc.planner.candidate import Candidate
 from shardc.planner.prices.points import derived_from
 from shardc.planner.proposal import distinct
 from shardc.planner.search import Planner
-from shardc.planner.shapes import ShapeSearch
+from shardc.planner.shapes import Found, Key, ShapeSearch
 
 Row = dict[str, Any]
 BAR = 1.005
 
 
-def open_all(search: ShapeSearch, most_stages: int) -> None:
-    """Prices every submesh that the search left out and that a shape may use."""
+def open_all(search: ShapeSearch, most_stages: int, num_planned: int) -> None:
+    """Prices every layer that a shape may need to be among those that are planned: on each submesh
+    that the search left out, kept and made again; where memory is tight, also at prices of memory.
+    A shape whose lower bound is above the estimates of those that are planned is left out."""
     prices, devices = search.prices, search.cluster.num_devices
-    for size in prices.sizes:
-        if devices // size <= (most_stages if search.counts else 1):
-            count = next(filter(prices.has, search.counts or search.whole_counts))
+    sizes = [n for n in prices.sizes if devices // n <= (most_stages if search.counts else 1)]
+    count = next(filter(prices.has, search.counts or search.whole_counts))
+    free = [number for number, point in enumerate(prices.points) if point.price == 0.0]
+    for size in sizes:
+        if hopeful(search, size, num_planned):
             prices.open_size(size, count)
             prices.open_doubtful(size, count)
-            for view in prices.open_views(size):
-                for point in range(len(prices.points)):
-                    level, first = prices.points[point].recompute, prices.points[0].recompute
-                    worth = level == first or prices.costs.keeps_less(count, level)
-                    if worth and derived_from(prices.points, point) is None:
-                        prices.ask(view, count, point)
+            ask(search, size, count, free)
+    for size in sizes:
+        if any(map(search.is_tight, hopeful(search, size, num_planned))):
+            ask(search, size, count, range(len(prices.points)))
+
+
+def hopeful(search: ShapeSearch, size: int, num_planned: int) -> list[Key]:
+    """The shapes on submeshes of a size that may be among those that are planned."""
+    planned = to_plan(search.estimated(), num_planned)
+    most_s = math.inf
+    if len(planned) >= num_planned:
+        most_s = max(each.pipeline.step_time_s for each in planned)
+    return [key for key in search.all_keys() if key.size == size and search.least_s(key) <= most_s]
+
+
+def ask(search: ShapeSearch, size: int, count: int, points: Iterable[int]) -> None:
+    """Prices the layers at some points on the views of a size that are open."""
+    prices = search.prices
+    first = prices.points[0].recompute
+    for view in prices.open_views(size):
+        for point in points:
+            level = prices.points[point].recompute
+            worth = level == first or prices.costs.keeps_less(count, level)
+            if worth and derived_from(prices.points, point) is None:
+                prices.ask(view, count, point)
+
+
+def to_plan(shapes: Sequence[Found], num_planned: int) -> list[Found]:
+    """The best shapes, and the best that differ in more than the number of microbatches."""
+    best = (*shapes[:num_planned], *distinct(shapes, num_planned))
+    return list({each.key: each for each in best}.values())
 
 
 def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row:
@@ -68,12 +99,11 @@ def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row
     if planner.promising is None:
         return {**found, "outcome": "nothing to choose from"}
     search = planner.promising.search
-    open_all(search, most_stages)
+    open_all(search, most_stages, num_planned)
     forced_s, shape = float("inf"), ""
     shapes = search.estimated()
-    found["shapes"] = len(shapes)
-    best = {each.key: each for each in (*shapes[:num_planned], *distinct(shapes, num_planned))}
-    for each in best.values():
+    found |= {"shapes": len(shapes), "considered": sum(1 for _ in search.all_keys())}
+    for each in to_plan(shapes, num_planned):
         proposal = search.proposal(each)
         if proposal is None:
             continue
@@ -94,7 +124,8 @@ def line(each: Row) -> str:
         return f"{each['program']:24} {each['cluster']:10} {each['outcome']}"
     verdict = "" if each["ratio"] <= BAR else "  MISS"
     return (
-        f"{each['program']:24} {each['cluster']:10} {each['shapes']:4} shapes"
+        f"{each['program']:24} {each['cluster']:10}"
+        f" {each['shapes']:4} of {each['considered']} shapes"
         f"   auto {1e3 * each['auto_s']:.5g} ms ({each['shape']})"
         f"   best forced {1e3 * each['forced_s']:.5g} ms ({each['forced']})"
         f"   {each['ratio']:.4f}{verdict}"

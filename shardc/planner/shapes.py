@@ -72,7 +72,7 @@ class ShapeSearch:
 
     def run(self) -> list[Found]:
         """The shapes found, fastest first; none if nothing fits."""
-        keys = list(self._keys())
+        keys = list(self.all_keys())
         if not keys or not self._open_first(keys):
             return []
         queue = [_entry(self.least_s(key), number, key, 0) for number, key in enumerate(keys)]
@@ -158,7 +158,7 @@ class ShapeSearch:
             self.prices.open_size(key.size, first)
         return self.prices.is_open(key.size)
 
-    def _keys(self) -> Iterator[Key]:
+    def all_keys(self) -> Iterator[Key]:
         """Every shape of equal stages, or the requested ones."""
         devices, asked = self.cluster.num_devices, self.options.stages
         for size in self.prices.sizes:
@@ -209,7 +209,12 @@ class ShapeSearch:
 
     def priced_keys(self) -> Iterator[Key]:
         """The shapes of equal stages on submeshes with priced layers."""
-        return (key for key in self._keys() if self.prices.is_open(key.size))
+        return (key for key in self.all_keys() if self.prices.is_open(key.size))
+
+    def is_tight(self, key: Key) -> bool:
+        """Whether a shape does not fit, or would be faster with more memory, by current prices."""
+        pipeline = self._lines.equal(key)
+        return pipeline is None or not self._lines.is_fastest(key, pipeline)
 
     def _hope(self, key: Key, pipeline: Pipeline | None) -> Pipeline | None:
         """The best stages by the most optimistic prices of what is not priced yet; None if they are

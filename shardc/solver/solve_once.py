@@ -8,14 +8,15 @@ from typing import Any
 from shardc.solver.problem.problem import Problem, Solution, most_peak
 from shardc.solver.solve import solve
 
-MOST_KNOWN = 64
+MOST_KNOWN = 256
 
 _known: OrderedDict[bytes, Solution] = OrderedDict()
 
 
 def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Solution:
     """Like `solve`, but returns a remembered answer if there is one, unless the clock or Ctrl-C cut
-    its search short. Shapes of a pipeline share stages.
+    its search short. Shapes of a pipeline share stages,
+    and layers that differ in constants or names cost the same.
 
     Args:
         asked: arguments of `solve`; everything else the answer depends on.

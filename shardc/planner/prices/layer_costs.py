@@ -39,11 +39,11 @@ from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.points import KEEPING, POINTS, free_point
 from shardc.planner.split_cache import Splits
 from shardc.solver.problem.problem import Problem
-from shardc.solver.solve import solve
+from shardc.solver.solve_once import solve_once
 
 LESS_KEPT = 0.7  # recomputation is priced if layers then keep less than this share of the bytes
 TIE = 0.01  # the largest footprint of a layer costs this share of its time, at price 0
-GAP, EFFORT_S = 0.04, 0.5  # of solving one layer
+GAP, EFFORT_S, TIME_LIMIT_S = 0.04, 0.5, 60.0  # of solving one layer
 TIMES = 2  # budgets of a program that may keep what it computes again
 type Cut = tuple[int, Recompute]  # microbatches, and what backward passes compute again
 PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, approximately
@@ -214,8 +214,9 @@ class LayerCosts:
             for node in held_values(built):
                 costs[node] = costs[node] + per_byte * problem.usages[node]
         problem = replace(problem, costs=costs)
-        solution = solve(
+        solution = solve_once(
             problem,
+            time_limit_s=TIME_LIMIT_S,
             effort_s=EFFORT_S,
             seed=self.seed,
             gap=GAP,

@@ -80,12 +80,10 @@ def plan_order(
         factors[v].add(i)
     jitter = [noise() for _ in sizes]
 
-    def around(v: int) -> set[int]:
-        found = set().union(*(scopes[f] for f in factors[v]))
-        found.discard(v)
-        return found
-
-    near = [around(v) for v in range(len(sizes))]
+    near: list[set[int]] = [set() for _ in sizes]
+    for u, v in edges:
+        near[u].add(v)
+        near[v].add(u)
 
     def key(v: int) -> tuple[float, float]:
         size = math.fsum(log_size[u] for u in near[v])
@@ -108,7 +106,7 @@ def plan_order(
         done[v] = True
         place[v] = len(raw)
         groups = _group(v, sorted(factors[v]), scopes, log_size, most_log)
-        touched: set[int] = set()
+        stale: set[int] = set()  # nodes whose keys change: neighbours of v and of pairs it joins
         outputs: list[tuple[list[int], int]] = []
         for members, union in groups:
             rest = union - {v}
@@ -118,13 +116,16 @@ def plan_order(
             scopes[next_factor] = rest
             for u in rest:
                 factors[u].add(next_factor)
-            touched |= rest
+                near[u].discard(v)
+                for w in rest - near[u] - {u}:
+                    near[u].add(w)
+                    near[w].add(u)
+                    stale |= near[u] & near[w]
+            stale |= rest
             outputs.append((members, next_factor))
             next_factor += 1
         raw.append((v, outputs))
-        for u in touched:
-            near[u] = around(u)
-        for u in touched.union(*(near[u] for u in touched)):
+        for u in stale:
             new = key(u)
             if new != keys[u]:
                 keys[u] = new

@@ -194,7 +194,7 @@ def best_of_all(costs: MadeUp, machine: Cluster, counts: list[int]) -> float:
         for view in mesh_views(machine, 0, size):
             for point in range(len(costs.points)):
                 whole.prices.ask(view, count, point)
-    shapes = [whole._lines.equal(key) for key in whole._keys()]
+    shapes = [whole._lines.equal(key) for key in whole.all_keys()]
     return min((shape.step_time_s for shape in shapes if shape is not None), default=math.inf)
 
 
