@@ -30,7 +30,7 @@ STEP = ("trace", "import", "analysis", "solving", "lower", "compile", "first run
 PHASES = ("modules", "state", *STEP)
 IMPORTING = ("shardc.compiler:prepare",)
 SOLVING = (
-    "shardc.planner.prices.layer_costs:solve",
+    "shardc.planner.prices.layer_costs:solve_once",
     "shardc.passes.plan_shardings:solve_once",
     "shardc.planner.pipelines.lines:plan_stages",
     "shardc.planner.pipelines.unequal:plan_stages",

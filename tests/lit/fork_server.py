@@ -44,7 +44,8 @@ def serve(path: str) -> None:
     refuse_erased_ops()
     for module in ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run"):
         importlib.import_module(module)
-    importlib.import_module("filecheck.main")
+    for module in ("filecheck.main", "lit.main"):
+        importlib.import_module(module)
     is_alone.set()
     for thread in set(threading.enumerate()) - {threading.current_thread()}:
         thread.join()  # a process of one thread forks safely

@@ -1,6 +1,6 @@
 """The lit suite, one pytest test per file, so that one command shows one count.
 
-A server that has imported JAX already forks for each command of the tests: see
+A server that has imported JAX already forks for lit and each command of the tests: see
 tests/lit/fork_server.py. `lit tests/lit` runs the same tests without it.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 LIT = Path(__file__).parents[1] / "lit"
+SERVER = LIT / "fork_server.py"
 FILES = sorted(path.relative_to(LIT).as_posix() for path in LIT.glob("*.mlir"))
 
 
@@ -21,7 +22,7 @@ def server() -> Iterator[str]:
     """Path of the socket at which commands are taken."""
     with tempfile.TemporaryDirectory() as folder:  # short: a socket's path has at most 107 bytes
         path = f"{folder}/lit"
-        command = [sys.executable, str(LIT / "fork_server.py"), "SERVE", path]
+        command = [sys.executable, str(SERVER), "SERVE", path]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, cwd=LIT.parents[1]
         ) as process:
@@ -35,7 +36,7 @@ def server() -> Iterator[str]:
 def test_lit(file: str, tmp_path: Path, server: str) -> None:
     run = subprocess.run(
         [
-            *(sys.executable, "-c", "from lit.main import main; main()", str(LIT / file)),
+            *(sys.executable, "-S", "-E", str(SERVER), server, "lit", "lit.main", str(LIT / file)),
             *("--verbose", "--workers=1", "--param", f"exec_root={tmp_path}"),
             *("--param", f"server={server}"),
         ],
