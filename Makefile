@@ -66,6 +66,7 @@ endef
 $(VENV)/.installed: pyproject.toml
 	$(call make-venv,$(VENV))
 	@$(BIN)/python $(PIP_INSTALL) '.[dev]'
+	@$(BIN)/python -m compileall -q -j 2 shardc
 	@touch $@
 
 $(OLDEST)/.installed: pyproject.toml

@@ -15,6 +15,7 @@ import pytest
 LIT = Path(__file__).parents[1] / "lit"
 SERVER = LIT / "fork_server.py"
 FILES = sorted(path.relative_to(LIT).as_posix() for path in LIT.glob("*.mlir"))
+SLOW = ("join_pieces.mlir", "keep_forward_values.mlir")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def server() -> Iterator[str]:
             process.kill()
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    "file", [pytest.param(f, marks=pytest.mark.slow) if f in SLOW else f for f in FILES]
+)
 def test_lit(file: str, tmp_path: Path, server: str) -> None:
     run = subprocess.run(
         [

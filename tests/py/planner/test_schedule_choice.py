@@ -187,6 +187,7 @@ def test_a_schedule_fits_if_stages_recompute_more(name: str) -> None:
         assert each.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.3)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_not_taken() -> None:
     peaks = {each.name: each.peak_bytes for each in plan().schedules}
     limit = (peaks["1f1b"] + peaks["gpipe"]) // 2

@@ -174,7 +174,7 @@ def test_three_microbatches_on_three_stages_equal_brute_force(times: Times) -> N
     [
         (2, 4, None, 0),
         (2, 4, 2, Fr(1, 4)),
-        (4, 8, None, Fr(1, 4)),
+        pytest.param(4, 8, None, Fr(1, 4), marks=pytest.mark.slow),
         (4, 8, 4, 0),
         pytest.param(4, 8, 3, Fr(1, 4), marks=pytest.mark.slow),
         pytest.param(8, 24, None, 0, marks=pytest.mark.slow),
