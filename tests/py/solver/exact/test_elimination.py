@@ -1,6 +1,7 @@
 """Variable elimination: exact with large tables, a bound with small ones."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -54,6 +55,25 @@ def test_small_tables_give_bounds(problem: Problem) -> None:
     assert evaluate(problem, choice).cost >= least[0].min() - 1e-9
     for slack, exact in zip(slacks, least, strict=True):
         assert (slack + bound <= exact + 1e-9).all()
+
+
+@given(graphs())
+def test_the_order_is_that_of_keys_that_are_counted_anew_each_time(problem: Problem) -> None:
+    sizes = [len(c) for c in problem.costs]
+    near = {v: {u for e in problem.edges if v in e for u in e} - {v} for v in range(len(sizes))}
+    expected = []
+
+    def key(v: int) -> tuple[int, float, int]:
+        missing = sum(u not in near[w] for u, w in itertools.combinations(near[v], 2))
+        return missing, math.fsum(math.log2(sizes[u]) for u in near[v]), v
+
+    while near:
+        v = min(near, key=key)
+        expected.append(v)
+        joined = near.pop(v)
+        for u in joined:
+            near[u] = (near[u] | joined) - {u, v}
+    assert [v for v, _ in plan_order(sizes, problem.edges, 1 << 20).buckets] == expected
 
 
 def test_no_table_is_larger_than_allowed() -> None:
