@@ -1,6 +1,7 @@
 """Every test sees 8 virtual CPU devices; this runs before the first backend starts."""
 
 import os
+import shutil
 import signal
 import tempfile
 
@@ -49,6 +50,11 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 # A shell ignores Ctrl-C in what it starts in the background; the tests send it to themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    """Removes the plans of this process."""
+    shutil.rmtree(os.environ["SHARDC_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
