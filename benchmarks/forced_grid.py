@@ -8,7 +8,8 @@ every submesh, in every number of microbatches, kept or made again, is estimated
 its layers, those of submeshes that the search had left out included, unless a lower bound already
 rules it out. The five best by that estimate, and the five best that differ in more than the number
 of microbatches, are planned exactly with the effort of a final plan. A ratio above 1.005 is a miss
-of the search; "shapes" counts those that were estimated and fit, of all that were considered.
+of the search; "shapes" counts those that were estimated and fit, of all that the search
+may choose from.
 """
 
 import argparse

@@ -16,7 +16,7 @@ _known: OrderedDict[bytes, Solution] = OrderedDict()
 def solve_once(problem: Problem, *, time_limit_s: float, **asked: Any) -> Solution:
     """Like `solve`, but returns a remembered answer if there is one, unless the clock or Ctrl-C cut
     its search short. Shapes of a pipeline share stages,
-    and layers that differ in constants or names cost the same.
+    and kinds of layers may have equal costs.
 
     Args:
         asked: arguments of `solve`; everything else the answer depends on.

@@ -42,9 +42,8 @@ def serve(path: str) -> None:
     from tests.py.erased_ops import refuse_erased_ops
 
     refuse_erased_ops()
-    for module in ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run"):
-        importlib.import_module(module)
-    for module in ("filecheck.main", "lit.main"):
+    own = ("shardc.cli", "shardc.cli.opt", "shardc.cli.plan", "shardc.cli.run")
+    for module in (*own, "filecheck.main", "lit.main"):
         importlib.import_module(module)
     is_alone.set()
     for thread in set(threading.enumerate()) - {threading.current_thread()}:

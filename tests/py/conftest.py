@@ -36,6 +36,7 @@ from shardc.backend.room_for_programs import MAPS, num_maps
 from shardc.ir.pass_manager import watching
 from shardc.specs.forms import verify_after
 
+PLANS = os.environ["SHARDC_CACHE_DIR"]
 MANY_MAPS = 8_000
 
 # A busy machine is no failure: examples take as long as they take.
@@ -54,7 +55,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_unconfigure() -> None:
     """Removes the plans of this process."""
-    shutil.rmtree(os.environ["SHARDC_CACHE_DIR"], ignore_errors=True)
+    shutil.rmtree(PLANS, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")
