@@ -222,7 +222,6 @@ def draws_in_a_loop(x: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, 2, lambda i, x: draws_without_a_key(x), x)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stateful", [draws_without_a_key, draws_in_a_loop])
 def test_what_may_run_only_once_is_refused(stateful: Any) -> None:
     """Copies of it on two stages had different numbers, and so had the ways there and back."""

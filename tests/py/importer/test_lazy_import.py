@@ -61,7 +61,6 @@ def test_every_public_name_loads_on_first_use(name: str) -> None:
     assert name in dir(shardc)
 
 
-@pytest.mark.slow
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'shardc' has no attribute 'pmap'"):
         shardc.pmap  # noqa: B018

@@ -57,6 +57,5 @@ def test_a_wrong_list_of_passes_is_refused(text: str, message: str) -> None:
     assert caught.value.code == "SHARDC-181"
 
 
-@pytest.mark.slow
 def test_commas_in_brackets_separate_nothing() -> None:
     assert split_list("a,b{c=1,2 d=3}, func.func(e,f) ,") == ["a", "b{c=1,2 d=3}", "func.func(e,f)"]

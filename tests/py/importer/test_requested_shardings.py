@@ -130,7 +130,6 @@ def test_arrays_on_several_meshes_ask_for_nothing():
     assert asked(program) == {}
 
 
-@pytest.mark.slow
 def test_what_is_asked_for_otherwise_comes_first():
     leaves = placed(None, P("model"), P("data"))
     program = imported()

@@ -23,7 +23,6 @@ TYPES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", TYPES)
 def test_tensor(text):
     module = parse(f"func.func @main(%a: tensor<2x3x{text}>) {{ return }}")
@@ -36,7 +35,6 @@ def test_tensor(text):
     assert num_bytes(argument) == 6 * jnp.dtype(dtype).itemsize
 
 
-@pytest.mark.slow
 def test_token_has_no_elements():
     module = parse("func.func @main(%a: !stablehlo.token) { return }")
     argument = body(main_function(module.operation)).arguments[0]

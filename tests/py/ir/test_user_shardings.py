@@ -79,7 +79,6 @@ def test_partial_sums_cannot_be_asked_for():
     assert caught.value.where == "step.py:3"
 
 
-@pytest.mark.slow
 def test_people_can_read_it():
     assert (
         print_user_sharding(UserSharding((("x", "y"), (), ()), (False, False, True)))

@@ -23,7 +23,6 @@ READABLE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", READABLE)
 def test_a_location_reads_as_its_innermost_position_in_the_users_files(text: str) -> None:
     location = parse(f"module {{}} {text}").operation.location

@@ -47,7 +47,6 @@ def test_what_would_explode_stays_functions() -> None:
     assert str(module) == before
 
 
-@pytest.mark.slow
 def test_functions_with_effects_that_would_explode_are_refused() -> None:
     module = tower(height=40, calls=2)
     with module.context, ir.Location.unknown():

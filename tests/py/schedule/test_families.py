@@ -333,7 +333,6 @@ def test_unknown_names_and_impossible_counts_are_refused() -> None:
         assert caught.value.code == "SHARDC-242"
 
 
-@pytest.mark.slow
 def test_a_slice_takes_its_share_of_each_kind() -> None:
     work = Work(2, 3, slices=2, split_backward=True)
     times = Times(8, 4, 4, forward_slices=(Fr(1, 4), Fr(3, 4)), weight_slices=(half(1), half(1)))

@@ -78,7 +78,6 @@ def test_what_is_no_grid_is_refused_with_its_cell(text: str, where: str) -> None
     assert caught.value.help
 
 
-@pytest.mark.slow
 def test_trace_holds_every_lasting_action_once() -> None:
     result = simulated("1f1b", 2, 3)
     trace = json.loads(json.dumps(chrome_trace(result)))

@@ -89,7 +89,6 @@ def test_long_programs_are_cut_between_blocks_of_ops() -> None:
     assert len(layers) == 8 and all(a % 100 == 0 for a, _ in layers)
 
 
-@pytest.mark.slow
 def test_more_layers_than_ops_is_an_error() -> None:
     with pytest.raises(StageError, match=r"SHARDC-160.*5 layers"):
         cluster_layers([1.0] * 4, [], 5)

@@ -56,6 +56,5 @@ def test_cost_equals_brute_force(seed: int) -> None:
     assert cost_of(kept, costs, makers, needed) == least_cost(costs, makers, needed)
 
 
-@pytest.mark.slow
 def test_of_equal_costs_nothing_runs_twice() -> None:
     assert kept_values([0, 5], [Maker((0,), (1,), 5)], [1]) == {1}

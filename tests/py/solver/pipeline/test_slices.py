@@ -42,7 +42,6 @@ def test_lengths_equal_brute_force(
         assert found == total(lengths) == min(total(cut) for cut in cuts if len(cut) == k)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 4])
 def test_dearer_tokens_make_shorter_slices(k: int) -> None:
     lengths, _ = slice_lengths(8 * k, 4, lambda i, j: j * j - i * i, k)

@@ -196,6 +196,5 @@ def test_stages_use_all_devices() -> None:
     assert refused(4, 8, 2, 9.0, 3) and not refused(4, 8, 2, 9.0, 4)
 
 
-@pytest.mark.slow
 def test_every_stage_fits() -> None:
     assert refused(2, 2, 1, 1.5, None) and not refused(2, 2, 1, 2.5, None)

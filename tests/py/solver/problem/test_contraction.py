@@ -116,7 +116,6 @@ def test_removed_strategies_keep_their_numbers_in_the_whole_choice() -> None:
         assert evaluate(problem, full).cost == reduced.cost(np.array(choice, np.int64))
 
 
-@pytest.mark.slow
 def test_a_hub_looks_at_each_edge_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that a hub absorbs, each with an edge of its own, must not make it start again."""
     looks = 0

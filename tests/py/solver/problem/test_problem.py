@@ -50,7 +50,6 @@ def test_shapes_are_checked() -> None:
         two_nodes(edge_costs=[np.zeros((2, 3))]).check()
 
 
-@pytest.mark.slow
 def test_gap_is_relative() -> None:
     assert Solution((), 2.0, 1.5, True, False).gap == 0.25
     assert Solution((), 0.0, 0.0, True, True).gap == 0.0

@@ -71,7 +71,6 @@ def test_optimum_is_the_best_choice_in_which_the_nodes_agree(
         assert solve(folded.problem, effort_s=0.2).objective == pytest.approx(best, abs=1e-9)
 
 
-@pytest.mark.slow
 def test_nodes_that_lead_themselves_stay_as_they_are() -> None:
     problem = Problem([np.arange(2.0), np.ones(3)], [(0, 1)], [np.ones((2, 3))])
     folded = fold(problem, np.arange(2))

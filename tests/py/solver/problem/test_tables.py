@@ -12,7 +12,6 @@ SUM = np.array([1.0, 5.0, 2.0])[:, None] + np.array([3.0, 0.0])
 OTHER = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
 
 
-@pytest.mark.slow
 def test_shared_tables_are_examined_once_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     examined: list[Floats] = []
     examine = tables._facts
