@@ -14,6 +14,8 @@ _ID = re.compile(r'"(v|acc|arg)(\d+)"')
 _PLACES = re.compile(r"shardc\.(origin|stage) = [^,}]*(?:: [^,}]*)?|@?stage\d+(?:_|\b)")
 # An integer that a loop counts from or to, or a row of a stack; 0 and 1 may mean more to an op.
 _ROW = re.compile(r"dense<(-?(?:\d{2,}|[2-9]))>(?= : tensor<u?i(?:32|64)>)")
+# A static slice. Its cost and its rule do not depend on which single row it takes; values do.
+_SLICE = re.compile(r"(?<= = stablehlo\.slice )(%\S+) \[([^\]]*)\]")
 _NAME = re.compile(r"%[\w$.-]+")
 _STARTS = re.compile(r"  [^ }]")  # the first line of an op of the function itself
 
@@ -30,8 +32,10 @@ def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> lis
     for equal stages. Of a loop it tells how often it runs, not from where to where.
 
     Args:
-        in_order: the ops must stand in the same order, too; otherwise the order matters only if
-            ops depend on each other. Copies of constants, for example, stand anywhere.
+        in_order: the ops must stand in the same order, too, and slices take the same rows.
+            Otherwise the order matters only if ops depend on each other (copies of constants, for
+            example, stand anywhere), and any single row of a stack will do: the stages cost the
+            same.
     """
     asked = {value: each.asked for value, each in named_user_shardings(module).items()}
     same, donated = next_states(module), donated_arguments(module)
@@ -45,7 +49,10 @@ def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> lis
         trips[stage] += [trip_count(op) for op in walk(function) if op.name == "stablehlo.while"]
     found = []
     for stage in range(count):
-        text, ids = _renumbered(_PLACES.sub("", _ROW.sub("dense<row>", "\n".join(texts[stage]))))
+        text = "\n".join(texts[stage])
+        if not in_order:
+            text = _SLICE.sub(_sizes, text)
+        text, ids = _renumbered(_PLACES.sub("", _ROW.sub("dense<row>", text)))
         facts = [
             (number, ids.get(f'"{of}"'), of in donated, value in donated, asked.get(value))
             for quoted, number in ids.items()
@@ -54,6 +61,16 @@ def stage_texts(module: ir.Operation, count: int, in_order: bool = False) -> lis
         ]
         found.append(f"{text}{facts}{trips[stage]}")
     return found
+
+
+def _sizes(match: re.Match[str]) -> str:
+    """A slice without the position of a single row."""
+    bounds = (dim.split(":") for dim in match[2].split(", "))
+    sizes = [
+        "row" if len(dim) == 2 and int(dim[1]) - int(dim[0]) == 1 else ":".join(dim)
+        for dim in bounds
+    ]
+    return f"{match[1]} [{', '.join(sizes)}]"
 
 
 def _renumbered(text: str) -> tuple[str, dict[str, str]]:

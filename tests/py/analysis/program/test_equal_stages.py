@@ -89,3 +89,34 @@ def test_ops_with_regions_stay_whole_and_unused_ops_are_kept():
         "negate",
     ]
     assert len(lines) == len(text.splitlines())
+
+
+SLICE = """
+  func.func @stage{stage}_forward(%x: tensor<8x4xf32> {{shardc.value = "arg0"}})
+      -> (tensor<{shape}xf32> {{shardc.value = "v{stage}"}})
+      attributes {{shardc.stage = {stage} : i64}} {{
+    %y = stablehlo.slice %x [{bounds}] : (tensor<8x4xf32>) -> tensor<{shape}xf32>
+    return %y : tensor<{shape}xf32>
+  }}
+"""
+
+
+def test_stages_cost_the_same_whichever_single_row_they_slice_out():
+    slices = [
+        ("0:1, 0:4", "1x4"),
+        ("5:6, 0:4", "1x4"),  # another row, as of the keys of layers
+        ("0:2, 0:4", "2x4"),
+        ("2:4, 0:4", "2x4"),  # several rows: a block of other rows
+        ("5:6, 1:3", "1x2"),
+        ("7:8, 2:4", "1x2"),
+        ("0:8:8, 0:4", "1x4"),
+    ]
+    stages = [
+        SLICE.format(stage=stage, bounds=bounds, shape=shape)
+        for stage, (bounds, shape) in enumerate(slices)
+    ]
+    module = parse("module {" + "".join(stages) + "}")
+    with module.context:
+        assert equal_stages(module.operation, len(slices)) == [0, 0, 2, 3, 4, 5, 6]
+        in_order = equal_stages(module.operation, len(slices), in_order=True)
+        assert in_order == [*range(len(slices))]
