@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from jax.extend.mlir import ir
 
 from shardc.analysis.stages.compared_values import (
-    compared_makers,
+    compared_floats,
     kept_for_loops,
     torn_extremes,
 )
@@ -80,7 +80,7 @@ def _compared(main: ir.Operation) -> set[ir.Operation]:
     """Forward ops whose floats are compared with those of other forward ops."""
     found: set[ir.Operation] = set()
     for op in ops(main):
-        origins = compared_makers(op, lambda maker: not _is_forward(maker))
+        origins = compared_floats(op, lambda maker: not _is_forward(maker)).makers
         found |= {maker for maker in origins if _is_forward(maker)} if len(origins) > 1 else set()
     return found
 

@@ -9,7 +9,7 @@ from shardc.analysis.program.flops import heavy_flops, op_cost
 from shardc.analysis.program.fusion import is_fused
 from shardc.analysis.program.op_work import op_seconds
 from shardc.analysis.stages.compared_values import (
-    compared_makers,
+    compared_floats,
     kept_for_loops,
     torn_extremes,
 )
@@ -136,7 +136,7 @@ def one_time(
     """
     found = set(kept)
     for op in late:
-        makers = compared_makers(op, lambda _: False)
+        makers = compared_floats(op, lambda _: False).makers
         if len(makers) > 1:
             found.update(value for each in shared if each in makers for value in each.results)
     while True:

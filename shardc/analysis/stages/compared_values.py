@@ -6,6 +6,7 @@ the original and the other a copy, none may be equal.
 """
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
@@ -32,20 +33,28 @@ MEETING = frozenset(("stablehlo.compare", "stablehlo.subtract", "stablehlo.divid
 _FORWARDS = (MOVES | ON_THE_FLY | {"stablehlo.select"}) - OPAQUE - {CALL}
 
 
-def compared_makers(
-    op: ir.Operation, may_pass: Callable[[ir.Operation], bool]
-) -> set[ir.Operation]:
-    """The ops that define the floats that `op`, or an op nested in it, compares; without constants.
+class Compared(NamedTuple):
+    """The floats that an op compares.
+
+    Attributes:
+        makers: the ops that define them; none if nothing is compared, or only with constants.
+        between: the ops that lead from their results to the comparison.
+    """
+
+    makers: set[ir.Operation]
+    between: set[ir.Operation]
+
+
+def compared_floats(op: ir.Operation, may_pass: Callable[[ir.Operation], bool]) -> Compared:
+    """The floats that `op`, or an op nested in it, compares; without constants.
 
     Args:
         may_pass: elementwise ops to look through; ops that only move elements are always looked
             through.
-    Returns:
-        Empty if nothing is compared, or only with constants.
     """
+    found = Compared(set(), set())
     if not any(_compares_floats(each) for each in [op, *walk(op)]):
-        return set()
-    found: set[ir.Operation] = set()
+        return found
     seen: set[ir.Operation] = set()
     todo = inputs(op)
     while todo:
@@ -55,9 +64,10 @@ def compared_makers(
             continue
         seen.add(maker)
         if maker.name in _FORWARDS or (maker.name in FUSED and may_pass(maker)):
+            found.between.add(maker)
             todo += inputs(maker)
         else:
-            found.add(maker)
+            found.makers.add(maker)
     return found
 
 

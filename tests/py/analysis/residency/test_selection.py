@@ -133,3 +133,44 @@ def test_a_higher_price_never_keeps_more_bytes(seed: int) -> None:
             for price in (0.01, 0.1, 1.0, 10.0, 100.0)
         ]
         assert kept == sorted(kept, reverse=True)
+
+
+LARGEST = """
+%v1 = stablehlo.dot_general %v0, %w, contracting_dims = [1] x [0] {forward1}
+  : (tensor<64x64xf32>, tensor<64x8192xf32>) -> tensor<64x8192xf32>
+%v2 = stablehlo.reduce(%v1 init: %low) applies stablehlo.maximum across dimensions = [1]
+  {forward2} : (tensor<64x8192xf32>, tensor<f32>) -> tensor<64xf32>
+%r0 = "stablehlo.optimization_barrier"(%v0) {backward50}
+  : (tensor<64x64xf32>) -> tensor<64x64xf32>
+%r1 = stablehlo.dot_general %r0, %w, contracting_dims = [1] x [0] {backward51}
+  : (tensor<64x64xf32>, tensor<64x8192xf32>) -> tensor<64x8192xf32>
+%r2 = stablehlo.reduce(%r1 init: %low) applies stablehlo.maximum across dimensions = [1]
+  {backward52} : (tensor<64x8192xf32>, tensor<f32>) -> tensor<64xf32>
+%r3 = stablehlo.broadcast_in_dim %r2, dims = [0] {backward53}
+  : (tensor<64xf32>) -> tensor<64x8192xf32>
+%g = stablehlo.compare EQ, %r1, %r3, FLOAT {backward54}
+  : (tensor<64x8192xf32>, tensor<64x8192xf32>) -> tensor<64x8192xi1>
+"""
+
+
+@pytest.mark.parametrize(("price", "wanted"), [(0.1, ["1", "2"]), (3.0, [])])
+def test_what_is_compared_is_kept_together_or_not_at_all(price: float, wanted: list[str]) -> None:
+    """The maximum alone is worth both prices. But then the product must be kept, too, and that is
+    worth the lower price only."""
+    lines = LARGEST.replace("\n  ", " ")
+    for direction in ("forward", "backward"):
+        for place in (1, 2, *range(50, 55)):
+            lines = lines.replace(f"{{{direction}{place}}}", marked(direction, place))
+    module = parse(
+        "module attributes {shardc.num_microbatches = 1 : i64, shardc.num_stages = 1 : i64} {\n"
+        "func.func public @main(%v0: tensor<64x64xf32> {shardc.batch_dim = 0 : i64},"
+        " %w: tensor<64x8192xf32>) -> (tensor<64xf32>, tensor<64x8192xi1>) {\n"
+        f"%low = stablehlo.constant dense<0xFF800000> : tensor<f32>\n{lines}"
+        "return %v2, %g : tensor<64xf32>, tensor<64x8192xi1>\n}\n}"
+    )
+    with module.context:
+        (found,) = recomputations(main_function(module.operation))
+        kept = worth_keeping(found, price, MODEL)
+        assert sorted(found.originals[value].name for value in kept) == wanted
+        largest = next(v for v, each in found.originals.items() if each.name == "2")
+        assert cost(found, frozenset({largest}), price) < cost(found, frozenset(), price)
