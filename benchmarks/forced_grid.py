@@ -25,6 +25,7 @@ from shardc.cluster import Cluster
 from shardc.compiler import prepare
 from shardc.errors import InfeasibleError
 from shardc.importer.from_file import import_file
+from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP
 from shardc.planner.candidate import Candidate
@@ -86,9 +87,14 @@ def to_plan(shapes: Sequence[Found], num_planned: int) -> list[Found]:
 def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row:
     """One program on one cluster."""
     module = import_file(path).module
+    return row_of(path.name.split(".mlir")[0], module, cluster, most_stages, num_planned)
+
+
+def row_of(name: str, module: Module, cluster: Cluster, most_stages: int, num_planned: int) -> Row:
+    """One imported program on one cluster."""
     prepare(module)
     options = PlanOptions(time_limit_s=LONG_S)
-    found: Row = {"program": path.name.split(".mlir")[0], "cluster": cluster.name}
+    found: Row = {"program": name, "cluster": cluster.name}
     start_s = time.process_time()
     planner = Planner(module, cluster, options)
     try:
@@ -111,12 +117,12 @@ def row(path: Path, cluster: Cluster, most_stages: int, num_planned: int) -> Row
         if proposal is None:
             continue
         meshes = proposal.shape.meshes
-        name = _print(len(meshes), meshes[0].shape, proposal.shape.num_microbatches)
+        words = _print(len(meshes), meshes[0].shape, proposal.shape.num_microbatches)
         answer = planner.tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
         exact_s = answer.seconds if isinstance(answer, Candidate) else None
-        planned.append({"shape": name, "estimate_s": proposal.step_time_s, "exact_s": exact_s})
+        planned.append({"shape": words, "estimate_s": proposal.step_time_s, "exact_s": exact_s})
         if exact_s is not None and exact_s < forced_s:
-            forced_s, shape = exact_s, name
+            forced_s, shape = exact_s, words
     return {**found, "forced_s": forced_s, "forced": shape, "ratio": auto_s / forced_s}
 
 
