@@ -21,13 +21,12 @@ from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import stage_views
-from shardc.planner.proposal import Found, Key, Proposal, by_use
+from shardc.planner.proposal import MOST, Found, Key, Proposal, by_use
 from shardc.planner.shapes import WANTED, ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.solver.solve import LimitError
 
 LEAST_SHARE = 1 / 16  # of the FLOPs: loops over layers with less are not cut for stages
-MOST = 4096  # microbatches considered by a search; the host launches each of their programs
 PRIMES = (2, 3, 5, 7, 11, 13)  # microbatches tried to find out whether the batch can be split
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from shardc.analysis.batch.batch_state import divisors
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
@@ -25,7 +26,7 @@ from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
-MOST_TO_FIT = 64  # microbatches to try if fewer do not fit, and there are no estimates
+MOST = 4096  # microbatches considered; the host launches each of their programs
 PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
@@ -319,15 +320,18 @@ def distinct(found: Sequence[Found], most: int) -> list[Found]:
 
 
 def counts_to_fit(
-    count: int, least_bytes: float, state_bytes: float, limit_bytes: int
+    parts: int, count: int, least_bytes: float, state_bytes: float, limit_bytes: int
 ) -> Iterator[int]:
-    """Rising numbers of microbatches that may fit, if `count` of them take `least_bytes`."""
+    """Rising numbers of microbatches that may fit, if `count` of them take `least_bytes`.
+
+    Args:
+        parts: the most that the batch may be cut into.
+    """
     if state_bytes >= limit_bytes:
         return
     # At best, everything but the state shrinks with the microbatches.
     over = (least_bytes - state_bytes) / (limit_bytes - state_bytes)
-    more = 2 * count
-    while more <= MOST_TO_FIT:
-        if more >= count * over:
+    larger = [more for more in divisors(parts) if count < more <= MOST]
+    for more in larger:
+        if more >= count * over and (more >= 2 * count or more == larger[-1]):
             yield more
-        more *= 2

@@ -1,11 +1,9 @@
 """Chooses the shape of the pipeline: microbatches, stages, their meshes and the schedule.
 
-Shapes (a single stage among them) are ranked by the prices of layers
-(`shardc.planner.promising`). The best few are planned exactly, as they will run, memory included,
-and the one with the shortest simulated schedule wins. If only one shape is requested, or layers
-cannot be identified, shapes are planned exactly right away.
-
-Budgets count work; the time limit only stops what takes too long.
+Shapes (a single stage among them) are ranked by the prices of layers (`promising.py`). The best few
+are planned exactly, as they will run, memory included, and the one with the shortest simulated
+schedule wins. If only one shape is requested, or layers cannot be identified, shapes are planned
+exactly right away. Budgets count work; the time limit only stops what takes too long.
 """
 
 import math
@@ -193,15 +191,14 @@ class Planner:
 
     def _direct(self, views: list[Mesh]) -> list[Proposal] | None:
         """The shapes to plan if the request leaves little open; None: search for them."""
-        asked = self.options
-        count = asked.microbatches
-        if asked.stages == 1 and (len(views) == 1 or count != "auto"):
-            return [] if count == "auto" else self._whole_proposals(count, views)
-        if self.cluster.num_devices == 1:
-            return []
-        if asked.stages == "auto" or asked.stages == 1 or count == "auto":
-            return None
-        return self._even()
+        asked, count = self.options, self.options.microbatches
+        alone = self.cluster.num_devices == 1 and asked.stages == "auto"
+        if count != "auto" and (alone or asked.stages == 1):
+            return self._whole_proposals(count, views)
+        if alone or (asked.stages == 1 and len(views) == 1):
+            self._plan_each(self._whole_proposals(1, views))  # the fastest, if it fits
+            return None if self.tried.best is None else []
+        return None if "auto" in (asked.stages, count) else self._even()
 
     def _even(self) -> list[Proposal]:
         """Stages of even work: the requested number, or as many as possible."""
@@ -237,6 +234,8 @@ class Planner:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
                 if number > 0 and not self.tried.may_plan_another(UNRANKED_OPS):
                     break
+                if proposal in self.tried.judged:
+                    continue
                 found = self.tried.plan(proposal, gap, effort_s, self.tried.best_s)
                 if isinstance(found, LimitError) and found.peak_bytes is None:
                     break  # too large under any split over the devices
@@ -256,7 +255,8 @@ class Planner:
         if self.options.microbatches != "auto" or not isinstance(self.tried.infeasible, LimitError):
             return None
         state = state_bytes(self.splits.whole(count)) / self.cluster.num_devices
-        larger = counts_to_fit(count, self.tried.infeasible.least_bytes, state, self.limit)
+        known = self.splits.batch_parts, count, self.tried.infeasible.least_bytes
+        larger = counts_to_fit(*known, state, self.limit)
         return next((each for each in larger if self._can_split(each)), None)
 
     # ---- shapes found by the search ----
