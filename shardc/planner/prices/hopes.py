@@ -7,7 +7,7 @@ import numpy as np
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.prices.points import derived_from
-from shardc.planner.prices.ranges import prefix_sums
+from shardc.planner.prices.ranges import Ranges, prefix_sums
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.solver.problem.problem import Floats, Ints
 
@@ -21,8 +21,9 @@ class Hopes:
 
     A higher price takes no less time than a lower one, and more recomputation no less time than
     less; full recomputation takes `AGAIN` more. An unpriced layer takes at least as long as if it
-    were split evenly and nothing were sent. Views in doubt get optimistic prices only once they are
-    open.
+    were split evenly and nothing were sent. What is known in one microbatch alone takes no less
+    time in several: but what one needs for weights and gradients, each of several may do without.
+    Views in doubt get optimistic prices only once they are open.
 
     Args:
         of_doubtful: whether open views in doubt get optimistic prices, too.
@@ -33,6 +34,7 @@ class Hopes:
         self._worth: dict[Recompute, bool] = {}  # whether layers then keep clearly less
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._points: dict[tuple[Mesh, int], tuple[tuple[int, Floats], ...]] = {}  # of `_on`
+        self._several: dict[tuple[Mesh, int], tuple[tuple[int, Ranges], ...]] = {}
         self._round = -1  # of the prices behind the tables
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
@@ -46,13 +48,16 @@ class Hopes:
         number = int(self._table(size, count, held)[1][first, last])
         if number < 0:
             return False
-        view, point = divmod(number, len(prices.points))
-        near, level = prices.near(count, size), prices.points[point].recompute
-        if level != prices.points[0].recompute and level not in self._worth:
+        at, point = divmod(number, len(prices.points))
+        view, level = prices.views_of(size)[at], prices.points[point].recompute
+        near = prices.near(count, size)
+        if count > 1 and prices.in_one_alone(view, point):
+            prices.ask(view, prices.near(count, size, above=1), point)
+        elif level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
             self._forget()  # `_again_s` is known better
         else:
-            prices.ask(prices.views_of(size)[view], near, point)
+            prices.ask(view, near, point)
         return True
 
     def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
@@ -73,12 +78,19 @@ class Hopes:
                     better = np.triu(prices.in_doubt(view) * least_s < best)
                     best = np.where(better, least_s, best)
                     which[better] = number * len(prices.points) + point
+                for point, ranges in self._in_several(view, count):
+                    fits = ranges.peaks(held) <= prices.limit
+                    least_s = np.where(fits, prices.in_doubt(view) * ranges.seconds, np.inf)
+                    better = np.triu(least_s < best)
+                    best = np.where(better, ranges.seconds, best)
+                    which[better] = number * len(prices.points) + point
             self._tables[key] = best, which
         return self._tables[key]
 
     def _forget(self) -> None:
         self._tables.clear()
         self._points.clear()
+        self._several.clear()
 
     def _even_s(self, size: int, count: int) -> Floats:
         """[first, last layer]: seconds if all were split evenly; inf if they are not in order."""
@@ -110,6 +122,16 @@ class Hopes:
             elif prices.backward:
                 again = {kind: self._again_s(view, count, level, kind) for kind in least}
                 yield point, own_s + prefix_sums([again[kind] for kind in prices.kinds])
+
+    def _in_several(self, view: Mesh, count: int) -> tuple[tuple[int, Ranges], ...]:
+        """The points of an open view with prices in one microbatch alone, and the least that all
+        stages may take there in several."""
+        key, prices = (view, count), self._prices
+        if key not in self._several:
+            known = [p for p in range(len(prices.points)) if prices.in_one_alone(view, p)]
+            several = count > 1 and prices.has(prices.near(count, len(view.device_ids), above=1))
+            self._several[key] = tuple((p, prices.of_one(view, count, p)) for p in known if several)
+        return self._several[key]
 
     def _again_s(self, view: Mesh, count: int, level: Recompute, kind: int) -> float:
         """A lower bound on the extra seconds of a layer with more recomputation."""

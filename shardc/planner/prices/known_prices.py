@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class KnownPrices:
         self._priced: dict[tuple[Mesh, int], dict[int, list[int]]] = {}
         self._tables: dict[tuple[int, int, int, int, Mesh | None], tuple[Floats, Ints]] = {}
         self._of_points: dict[tuple[Mesh, int, int], Ranges] = {}
-        self._near: dict[tuple[int, int], int] = {}
+        self._near: dict[tuple[int, int, int], int] = {}
         self._transfers = Transfers(costs, cluster)
         self._held: dict[tuple[str, int, int], int] = {}
         self._ideal: dict[int, tuple[int, LayerCost]] = {}  # kind -> its first price
@@ -104,6 +105,19 @@ class KnownPrices:
         """The kinds of layers that are priced on a view at a point; none if all are derived from
         another point; None if there is no price."""
         return self._priced.get((view, point))
+
+    def in_one_alone(self, view: Mesh, point: int) -> bool:
+        """Whether layers are priced on a view at a point, but in one microbatch only."""
+        priced = self._priced.get((view, point), {})
+        return bool(priced) and all(counts == [1] for counts in priced.values())
+
+    def of_one(self, view: Mesh, count: int, point: int) -> Ranges:
+        """All ranges of layers at one point, whose step takes as long as in one microbatch."""
+        costs = [
+            replace(cost, least_s=(0.0, 0.0)).scaled(1 / count)
+            for cost in self.all_costs(view, 1, point)
+        ]
+        return Ranges.of(costs, count, self.costs.layers.shared)
 
     def open_views(self, size: int) -> list[Mesh]:
         """The views of a size on which layers are priced."""
@@ -283,14 +297,15 @@ class KnownPrices:
         """`send_s` between two meshes of any cluster."""
         return self._transfers.between_s(count, model, source, target, self.near(count, 1))
 
-    def near(self, count: int, size: int) -> int:
+    def near(self, count: int, size: int, above: int = 0) -> int:
         """The nearest number of microbatches for which stage functions exist; if possible one that
-        says most about the cost on that many devices."""
-        key = count, size
+        says most about the cost on that many devices; only numbers above `above`."""
+        key = count, size, above
         if key not in self._near:
             kinds = self._priced.values()
             found = {n for of_kind in kinds for counts in of_kind.values() for n in counts}
-            alike = most_alike(sorted(found), count, self.costs.rows, size)
+            known = sorted(n for n in found if n > above)
+            alike = most_alike(known, count, self.costs.rows, size)
             self._near[key] = min(
                 alike, key=lambda known: abs(math.log(known / count)), default=count
             )
