@@ -51,8 +51,9 @@ class Hopes:
         at, point = divmod(number, len(prices.points))
         view, level = prices.views_of(size)[at], prices.points[point].recompute
         near = prices.near(count, size)
-        if count > 1 and prices.in_one_alone(view, point):
-            prices.ask(view, prices.near(count, size, above=1), point)
+        known = prices.in_one_alone(view, point)
+        if count > 1 and known is not None:
+            prices.ask(view, prices.near(count, size, above=1), known)
         elif level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
             self._forget()  # `_again_s` is known better
@@ -128,9 +129,12 @@ class Hopes:
         stages may take there in several."""
         key, prices = (view, count), self._prices
         if key not in self._several:
-            known = [p for p in range(len(prices.points)) if prices.in_one_alone(view, p)]
             several = count > 1 and prices.has(prices.near(count, len(view.device_ids), above=1))
-            self._several[key] = tuple((p, prices.of_one(view, count, p)) for p in known if several)
+            self._several[key] = tuple(
+                (point, prices.of_one(view, count, point))
+                for point in range(len(prices.points) if several else 0)
+                if prices.in_one_alone(view, point) is not None
+            )
         return self._several[key]
 
     def _again_s(self, view: Mesh, count: int, level: Recompute, kind: int) -> float:

@@ -106,17 +106,17 @@ class KnownPrices:
         another point; None if there is no price."""
         return self._priced.get((view, point))
 
-    def in_one_alone(self, view: Mesh, point: int) -> bool:
-        """Whether layers are priced on a view at a point, but in one microbatch only."""
-        priced = self._priced.get((view, point), {})
-        return bool(priced) and all(counts == [1] for counts in priced.values())
+    def in_one_alone(self, view: Mesh, point: int) -> int | None:
+        """The point behind the prices of a view at a point, if layers are priced there in one
+        microbatch only."""
+        priced, base = self._priced.get((view, point)), derived_from(self.points, point)
+        if priced == {} and base is not None:
+            return self.in_one_alone(view, base)
+        return point if priced and all(counts == [1] for counts in priced.values()) else None
 
     def of_one(self, view: Mesh, count: int, point: int) -> Ranges:
         """All ranges of layers at one point, whose step takes as long as in one microbatch."""
-        costs = [
-            replace(cost, least_s=(0.0, 0.0)).scaled(1 / count)
-            for cost in self.all_costs(view, 1, point)
-        ]
+        costs = [_cut(cost, count) for cost in self.all_costs(view, 1, point)]
         return Ranges.of(costs, count, self.costs.layers.shared)
 
     def open_views(self, size: int) -> list[Mesh]:
@@ -191,6 +191,8 @@ class KnownPrices:
         if not self._priced[view, 0].get(kind):
             return self.even_s(len(view.device_ids), count, kind)
         cost = self.cost(view, count, 0, kind)
+        if count > 1 and self.in_one_alone(view, 0) is not None:
+            cost = _cut(self.cost(view, 1, 0, kind), count)
         return cost.forward_s + cost.backward_s + cost.once_s / count
 
     def all_s(self, view: Mesh, count: int) -> float:
@@ -310,3 +312,8 @@ class KnownPrices:
                 alike, key=lambda known: abs(math.log(known / count)), default=count
             )
         return self._near[key]
+
+
+def _cut(cost: LayerCost, count: int) -> LayerCost:
+    """The cost in `count` microbatches that together take as long as one, known to take `cost`."""
+    return replace(cost, least_s=(0.0, 0.0)).scaled(1 / count)

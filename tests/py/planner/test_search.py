@@ -153,3 +153,26 @@ def test_loops_with_a_small_share_of_the_work_are_cut_into_as_many_stages_as_ask
         planned = wrapped.lower(jnp.ones((layers, 8, 8)), jnp.ones((16, 8))).plan()
     assert planned.plan.num_stages == stages
     assert any(isinstance(each.message, RequestWarning) for each in said) is (stages < 4)
+
+
+@pytest.mark.parametrize("asked", [{}, {"stages": 1, "mesh": (1,)}])
+def test_one_device_takes_as_many_microbatches_as_it_needs(asked: dict[str, object]) -> None:
+    """It was refused unless 64 were enough, or a smaller power of two that divides the batch."""
+
+    def step(weights: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+        def loss(weights: list[jax.Array]) -> jax.Array:
+            return jnp.mean((jnp.tanh(jnp.tanh(x @ weights[0])) @ weights[1]) ** 2)
+
+        value, grads = jax.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, grads, strict=True)], value
+
+    weights = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((16, 4096), (4096, 16))]
+    x = jax.ShapeDtypeStruct((3**5, 16), jnp.float32)
+    planned = shardc.jit(
+        step,
+        donate_argnums=0,
+        cluster=CLUSTER.with_devices(1),
+        memory_limit_bytes=1_500_000,
+        **asked,
+    )
+    assert planned.lower(weights, x).plan().plan.num_microbatches > 64

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -411,3 +411,21 @@ def test_without_a_budget_something_is_found(state: float) -> None:
     spent._spent = lambda: 2.0
     assert spent.run()
     assert spent.exhausted or not state  # one stage needs no other price
+
+
+class Gathering(MadeUp):
+    """In one microbatch, a third of the time goes to weights: it would in each of several, too, if
+    these did not do without."""
+
+    def cost(self, view: Mesh, count: int, point: int, kind: int) -> LayerCost:
+        found = super().cost(view, count, point, kind)
+        fixed = found.forward_s / 3, found.backward_s / 3
+        return replace(found, least_s=fixed) if count == 1 else found
+
+
+def test_prices_in_one_microbatch_do_not_rule_out_several() -> None:
+    """A single stage that needs four microbatches, and would wait for nobody."""
+    costs = Gathering(stash=1.2 * GB)
+    best = search(costs, cluster(1, 2), [2, 4, 8]).run()[0]
+    assert best.key.num_stages == 1
+    assert best.pipeline.step_time_s == pytest.approx(costs.num_layers * costs.work_s / 2)
