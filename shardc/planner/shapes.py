@@ -32,6 +32,7 @@ WANTED, LEAST = 4, 2  # shapes to price exactly: at most; and at least, unless t
 NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor is not worth more
 WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
 OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
+DOUBTFUL = 1.3  # the same for views in doubt, of sizes that lead
 CLOSER = 0.99  # of an earlier limit of memory, that turned out too high again
 NEED = 3.0  # the same for points that hold less, while no shape was found that fits
 
@@ -226,7 +227,7 @@ class ShapeSearch:
         """Settles the prices of a pipeline, then opens unexplored views; whether any was new."""
         if self._lines.settle(key, pipeline):
             return True
-        if not self._may_ask(OPENING):
+        if not self._may_ask(DOUBTFUL):
             return False
         return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches, key.size))
 

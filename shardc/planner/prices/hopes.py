@@ -53,7 +53,7 @@ class Hopes:
         near = prices.near(count, size)
         known = prices.in_one_alone(view, point)
         if count > 1 and known is not None:
-            prices.ask(view, prices.near(count, size, above=1), known)
+            prices.ask(view, prices.like_several(count, size), known)
         elif level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
             self._forget()  # `_again_s` is known better
@@ -129,7 +129,7 @@ class Hopes:
         stages may take there in several."""
         key, prices = (view, count), self._prices
         if key not in self._several:
-            several = count > 1 and prices.has(prices.near(count, len(view.device_ids), above=1))
+            several = count > 1 and prices.has(prices.like_several(count, len(view.device_ids)))
             self._several[key] = tuple(
                 (point, prices.of_one(view, count, point))
                 for point in range(len(prices.points) if several else 0)

@@ -107,8 +107,10 @@ class KnownPrices:
         return self._priced.get((view, point))
 
     def in_one_alone(self, view: Mesh, point: int) -> int | None:
-        """The point behind the prices of a view at a point, if layers are priced there in one
+        """The point behind the prices of all devices at a point, if layers are priced there in one
         microbatch only."""
+        if len(view.device_ids) < self.cluster.num_devices:
+            return None
         priced, base = self._priced.get((view, point)), derived_from(self.points, point)
         if priced == {} and base is not None:
             return self.in_one_alone(view, base)
@@ -298,6 +300,12 @@ class KnownPrices:
     def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
         """`send_s` between two meshes of any cluster."""
         return self._transfers.between_s(count, model, source, target, self.near(count, 1))
+
+    def like_several(self, count: int, size: int) -> int:
+        """The nearest number of microbatches above one for which stage functions exist, if it gives
+        rows to as many devices; otherwise `count`."""
+        near, rows = self.near(count, size, above=1), self.costs.rows
+        return near if shares(rows, near, size) == shares(rows, count, size) else count
 
     def near(self, count: int, size: int, above: int = 0) -> int:
         """The nearest number of microbatches for which stage functions exist; if possible one that
