@@ -34,7 +34,7 @@ class Hopes:
         self._worth: dict[Recompute, bool] = {}  # whether layers then keep clearly less
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._points: dict[tuple[Mesh, int], tuple[tuple[int, Floats], ...]] = {}  # of `_on`
-        self._several: dict[tuple[Mesh, int], tuple[tuple[int, Ranges], ...]] = {}
+        self._several: dict[tuple[Mesh, int], tuple[tuple[int, Ranges], ...]] = {}  # `_in_several`
         self._round = -1  # of the prices behind the tables
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
