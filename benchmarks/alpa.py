@@ -112,6 +112,14 @@ def predicted_s(row: Row, cluster: Cluster) -> float:
     return lowered.plan().plan.predicted.step_time_s
 
 
+def v100s(name: str) -> Cluster:
+    """A cluster whose devices take 16-bit sums in any order, as the runs did."""
+    cluster = Cluster.load(name)
+    software = msgspec.structs.replace(cluster.device.software, half_sums=True)
+    device = msgspec.structs.replace(cluster.device, software=software)
+    return msgspec.structs.replace(cluster, device=device)
+
+
 def in_order(found: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any], bool]]:
     """The pairs of systems whose measured times differ enough, the faster first; and whether it is
     predicted so."""
@@ -132,10 +140,7 @@ def main() -> int:
     parser.add_argument("--cluster", default="alpa-megatron")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     asked = parser.parse_args()
-    cluster = Cluster.load(asked.cluster)
-    software = msgspec.structs.replace(cluster.device.software, half_sums=True)
-    device = msgspec.structs.replace(cluster.device, software=software)
-    cluster = msgspec.structs.replace(cluster, device=device)
+    cluster = v100s(asked.cluster)
     found = []
     for row in rows():
         if row.model not in asked.only.split(","):

@@ -19,14 +19,13 @@ from typing import Any
 
 import jax
 import msgspec
-from alpa import NO_LIMIT, predicted_s
+from alpa import NO_LIMIT, predicted_s, v100s
 from alpa import rows as published_plans
 from alpa_models import Experts, WideResNet, experts_step, wide_resnet_step
 from forced_grid import Row, line, row_of
 from planning_speed import Case, Sizes, step_text
 
 from shardc.cluster import Cluster
-from shardc.compiler import prepare
 from shardc.errors import ShardcError
 from shardc.importer.from_file import import_file
 from shardc.ir.context import Module
@@ -69,19 +68,17 @@ def imported(text: str) -> Module:
         return import_file(path).module
 
 
-def published_gpt(devices: int, cluster: Cluster) -> Row:
-    """Alpa's plan of a GPT, the seconds that are predicted for it, and the measured ones."""
+def published_gpt(module: Module, cluster: Cluster) -> Row:
+    """Alpa's plan of a prepared GPT, the seconds predicted for it, and the measured ones."""
     path = Path(__file__).parent / "published" / "alpa_gpt.csv"
     with path.open() as file:
         rows = [each for each in csv.DictReader(file) if each["system"] == "alpa"]
     for each in rows:
-        if int(each["num_devices"]) == devices:
+        if int(each["num_devices"]) == cluster.num_devices:
             mesh = int(each["data"]), int(each["tensor"])
             count = int(each["global_batch"]) // (mesh[0] * int(each["microbatch_size"]))
             stages = (StageSpec(mesh=mesh, recompute="user"),) * int(each["pipeline"])
             spec = StagesSpec(1, stages, microbatches=count)
-            module = imported(gpt_text(devices))
-            prepare(module)
             options = PlanOptions(memory_limit_bytes=NO_LIMIT)
             plan = hand_plan(module, cluster, options, spec)
             words = f"{len(stages)} x ({mesh[0]}x{mesh[1]}), {count}"
@@ -96,11 +93,7 @@ def _published(words: str, predicted: float, measured_s: float) -> Row:
 
 def grid_rows(only: list[str], devices: list[int] | None, most: int, planned: int) -> list[Row]:
     """One for each model and number of devices, printed as they come."""
-    whole = Cluster.load(CLUSTER)
-    software = msgspec.structs.replace(whole.device.software, half_sums=True)
-    device = msgspec.structs.replace(whole.device, software=software)
-    whole = msgspec.structs.replace(whole, device=device)
-    found = []
+    whole, found = v100s(CLUSTER), []
     known = [each for each in published_plans() if each.system == "alpa"]
     models = [("gpt", size, None) for size in GPT]
     for model, size, plan in [*models, *((each.model, each.devices, each) for each in known)]:
@@ -108,10 +101,11 @@ def grid_rows(only: list[str], devices: list[int] | None, most: int, planned: in
             continue
         cluster = msgspec.structs.replace(whole.with_devices(size), name=f"{size} V100s")
         text = gpt_text(size) if plan is None else text_of(model, plan.sizes)
-        each = row_of(model, imported(text), cluster, most, planned)
+        module = imported(text)
+        each = row_of(model, module, cluster, most, planned)  # which prepares the module
         try:
             if plan is None:
-                each |= published_gpt(size, cluster)
+                each |= published_gpt(module, cluster)
             else:
                 shapes = [stage.mesh for stage in plan.stages for _ in range(stage.times)]
                 words = f"{len(shapes)} x ({'x'.join(map(str, shapes[0]))}), {plan.microbatches}"

@@ -196,7 +196,7 @@ class Planner:
         if count != "auto" and (alone or asked.stages == 1):
             return self._whole_proposals(count, views)
         if alone or (asked.stages == 1 and len(views) == 1):
-            self._plan_each(self._whole_proposals(1, views))  # the fastest, if it fits
+            self._plan_each(self._whole_proposals(1, views))  # several are rarely faster
             return None if self.tried.best is None else []
         return None if "auto" in (asked.stages, count) else self._even()
 

@@ -192,9 +192,10 @@ class KnownPrices:
         """A lower bound on the seconds of a layer and microbatch on an open view."""
         if not self._priced[view, 0].get(kind):
             return self.even_s(len(view.device_ids), count, kind)
-        cost = self.cost(view, count, 0, kind)
         if count > 1 and self.in_one_alone(view, 0) is not None:
             cost = _cut(self.cost(view, 1, 0, kind), count)
+        else:
+            cost = self.cost(view, count, 0, kind)
         return cost.forward_s + cost.backward_s + cost.once_s / count
 
     def all_s(self, view: Mesh, count: int) -> float:
