@@ -6,6 +6,7 @@ another model. docs/costs.md describes the model on one page.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,30 @@ from shardc.cost.roofline import op_time_s
 from shardc.plan.layout import Mesh, TensorSharding
 from shardc.plan.predicted import Asked, Collective
 from shardc.plan.priced_work import Work
+
+
+class Dispatch(NamedTuple):
+    """The host's work in an iteration of a loop, or outside loops.
+
+    The host dispatches ahead of the device and is hidden behind long kernels, not behind short
+    ones: an iteration of a loop takes between the longer of the two and their sum, and so does the
+    work outside loops. A lead is not carried from one to the other.
+
+    Attributes:
+        times: iterations in one call.
+        device_s, host_s: of one iteration.
+        exposed: part of the shorter, from 0 to 1.
+    """
+
+    times: float
+    device_s: float
+    host_s: float
+    exposed: float
+
+    def exposed_s(self, ratio: float = 1.0) -> float:
+        """Seconds that the host adds to a call whose device takes `ratio` times as long."""
+        device_s = ratio * self.device_s
+        return self.times * (together_s(device_s, self.host_s, self.exposed) - device_s)
 
 
 class CostModel:
@@ -64,14 +89,12 @@ class CostModel:
 
     def call_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
         """Seconds of one call of a function, from the work it requires of a device of `mesh`."""
-        total_s = 0.0
-        for each in asked:
-            device_s = self._device_s(each, mesh)
-            total_s += each.times * (device_s + self._exposed_s(each, device_s, mesh))
-        return total_s
+        device_s = sum(each.times * self._device_s(each, mesh) for each in asked)
+        return device_s + self.host_s(asked, mesh)
 
-    def least_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
-        """Seconds of a call that do not depend on its sizes: kernels and collectives that start."""
+    def start_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
+        """Seconds of the device in a call that do not depend on its sizes: kernels and collectives
+        that start."""
         started = [
             msgspec.structs.replace(
                 each,
@@ -80,27 +103,28 @@ class CostModel:
             )
             for each in asked
         ]
-        return self.call_s(started, mesh)
+        return sum(each.times * self._device_s(each, mesh) for each in started)
 
     def host_s(self, asked: Sequence[Asked], mesh: Mesh) -> float:
-        """Seconds that the host adds to those of the device in one call.
+        """Seconds that the host adds to those of the device in one call."""
+        return sum(each.exposed_s() for each in self.dispatches(asked, mesh))
 
-        The host dispatches ahead of the device and is hidden behind long kernels, not behind short
-        ones: an iteration of a loop takes between the longer of the two and their sum, and so does
-        the work outside loops. A lead is not carried from one to the other.
-        """
-        if not (self.device.software.dispatch_s or self.device.software.wait_s):
-            return 0.0
-        return sum(
-            each.times * self._exposed_s(each, self._device_s(each, mesh), mesh) for each in asked
-        )
-
-    def _exposed_s(self, asked: Asked, device_s: float, mesh: Mesh) -> float:
+    def dispatches(self, asked: Sequence[Asked], mesh: Mesh) -> tuple[Dispatch, ...]:
+        """The host's work in one call; none if it takes no time."""
         software = self.device.software
-        starts = sum(count * work.launches for work, count in asked.work)
-        waits = sum(one.count * math.log2(mesh.num_shards(one.axes)) for one in asked.sent)
-        own_s = starts * software.dispatch_s + waits * software.wait_s
-        return together_s(device_s, own_s, software.host_exposed) - device_s
+        if not (software.dispatch_s or software.wait_s):
+            return ()
+        return tuple(
+            Dispatch(
+                each.times,
+                self._device_s(each, mesh),
+                sum(count * work.launches for work, count in each.work) * software.dispatch_s
+                + sum(one.count * math.log2(mesh.num_shards(one.axes)) for one in each.sent)
+                * software.wait_s,
+                software.host_exposed,
+            )
+            for each in asked
+        )
 
     def _device_s(self, asked: Asked, mesh: Mesh) -> float:
         busy_s = sum(count * self.op_s(work) for work, count in asked.work)

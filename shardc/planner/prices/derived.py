@@ -23,10 +23,12 @@ class More:
     Attributes:
         backward: of the seconds of its backward pass.
         kept: of the bytes that it keeps for that.
+        forward: of the seconds of its forward pass, which writes them.
     """
 
     backward: float
     kept: float
+    forward: float = 1.0
 
     def of(self, cost: LayerCost) -> LayerCost:
         """The cost of a layer with more recomputation, from that with less. It holds what it
@@ -35,7 +37,12 @@ class More:
         stash = memory.stash_bytes * self.kept
         body = memory.body_bytes + memory.stash_bytes - stash
         memory = replace(memory, stash_bytes=stash, body_bytes=body)
-        return replace(cost, backward_s=cost.backward_s * self.backward, memory=memory)
+        return replace(
+            cost,
+            forward_s=cost.forward_s * self.forward,
+            backward_s=cost.backward_s * self.backward,
+            memory=memory,
+        )
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,11 @@ class Amounts:
     """Of a sample, on whole values and one device.
 
     Attributes:
-        backward_s: of its backward pass.
+        forward_s, backward_s: of its passes.
         kept_bytes: of one microbatch, for the backward pass.
     """
 
+    forward_s: float
     backward_s: float
     kept_bytes: int
 
@@ -55,20 +63,25 @@ class Amounts:
         return More(
             self.backward_s / less.backward_s if less.backward_s else 1.0,
             self.kept_bytes / less.kept_bytes if less.kept_bytes else 1.0,
+            self.forward_s / less.forward_s if less.forward_s else 1.0,
         )
 
 
 def amounts(outlined: Module, num_samples: int, cluster: Cluster) -> list[Amounts]:
     """What each sample, a stage of an outlined module, computes and keeps."""
-    model, seconds, kept = CostModel(cluster), [0.0] * num_samples, [0] * num_samples
+    model, kept = CostModel(cluster), [0] * num_samples
+    passes = FunctionKind.FORWARD, FunctionKind.BACKWARD
+    seconds = {kind: [0.0] * num_samples for kind in passes}
     with outlined.context:
         for each in functions(outlined.operation):
-            if function_kind(each) is FunctionKind.BACKWARD:
-                seconds[get_int(each, STAGE) or 0] += sum(op_seconds(each, model, 1).values())
+            kind = function_kind(each)
+            if kind in seconds:
+                own_s = sum(op_seconds(each, model, 1).values())
+                seconds[kind][get_int(each, STAGE) or 0] += own_s
     for values in function_values(outlined):
         if values.kind is FunctionKind.BACKWARD:
             kept[values.stage] += sum(s.num_bytes for s in values.args if s.per_microbatch)
-    return [Amounts(*each) for each in zip(seconds, kept, strict=True)]
+    return [Amounts(*each) for each in zip(*seconds.values(), kept, strict=True)]
 
 
 def shares(rows: int, count: int, devices: int) -> int:

@@ -144,4 +144,5 @@ class Hopes:
         if not self._worth.get(level):
             return AGAIN * own.forward_s
         more = prices.costs.more(prices.near(count, 1), level, kind)
-        return SURE * (more.backward - 1.0) * own.backward_s
+        again_s = (more.backward - 1.0) * own.backward_s + (more.forward - 1.0) * own.forward_s
+        return min(SURE * again_s, again_s)

@@ -230,10 +230,12 @@ class LayerCosts:
         fixed = FixedCosts(self._fixed_values(cut, built), model, view).of(
             built, solution.choice, reshards
         )
+        passes = FunctionKind.FORWARD, FunctionKind.BACKWARD
         forward, backward = (
-            model.least_s(report.asked.get(kind, ()), view) + fixed.of_kind.get(kind, 0.0)
-            for kind in (FunctionKind.FORWARD, FunctionKind.BACKWARD)
+            model.start_s(report.asked.get(kind, ()), view) + fixed.of_kind.get(kind, 0.0)
+            for kind in passes
         )
+        ahead, back = (model.dispatches(report.asked.get(kind, ()), view) for kind in passes)
         return LayerCost(
             seconds.get(FunctionKind.FORWARD, 0.0),
             seconds.get(FunctionKind.BACKWARD, 0.0),
@@ -243,6 +245,7 @@ class LayerCosts:
             self._argument_bytes(built, solution.choice, sample),
             (forward, backward),
             fixed.ideal_s,
+            (ahead, back),
         )
 
     def _fixed_values(self, cut: Cut, built: StageProblem) -> dict[str, FixedValues]:

@@ -8,13 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardc.cluster import Cluster
+from shardc.analysis.shardings.memory_report import LayerMemory
+from shardc.cluster import Cluster, Device, Level, Software
 from shardc.compiler import prepare
+from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.importer.from_jax import import_function
+from shardc.plan.layout import Mesh
+from shardc.plan.predicted import Asked
+from shardc.plan.priced_work import Work
 from shardc.planner.layer_samples import find_layers
-from shardc.planner.prices.derived import most_alike, shares
+from shardc.planner.prices.derived import Amounts, most_alike, shares
 from shardc.planner.prices.hopes import Hopes
+from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import Views
@@ -71,6 +77,33 @@ def test_the_least_time_follows_too(devices: int) -> None:
         known, solved = costs.cost(view, 16, 0, kind), costs.cost(view, 4, 0, kind)
         assert known.ideal_in(16, 16) == known.ideal_s
         assert known.ideal_in(16, 4) == pytest.approx(solved.ideal_s, rel=0.1)
+
+
+def test_a_host_that_is_hidden_by_large_microbatches_shows_in_small_ones() -> None:
+    """Its work is the same in each; it adds to a microbatch only what the device does not cover."""
+    device = Device("d", 1, {"default": 1.0}, 1.0, software=Software(0.75, host_exposed=0.5))
+    model = CostModel(Cluster("c", device, (Level("node", 1, 1.0, 0.0),)))
+    mesh = Mesh((("x", 1),), (0,))
+
+    def asked(rows: int) -> tuple[Asked, ...]:
+        outside, inside = Work("float32", rows, 0, 1.0), Work("float32", 4 * rows, 0, 1.0)
+        return Asked(((outside, 10.0),)), Asked(((inside, 2.0),), times=3.0)
+
+    dispatches, nothing = model.dispatches(asked(16), mesh), LayerMemory(0.0, 0.0, 0.0, 0.0)
+    whole_s = model.call_s(asked(16), mesh)
+    whole = LayerCost(whole_s, 0.0, 0.0, 0.0, nothing, dispatches=(dispatches, ()))
+    small, again = whole.scaled(1 / 16), whole.scaled(1 / 4).scaled(1 / 4)
+    assert small.forward_s == pytest.approx(model.call_s(asked(1), mesh))
+    assert again.forward_s == pytest.approx(small.forward_s)
+    assert whole_s < 1.01 * (10 * 16 + 3 * 2 * 64)
+    assert small.forward_s > 1.05 * (10 + 3 * 2 * 4)
+
+
+def test_what_keeps_less_is_derived_with_a_faster_forward_pass() -> None:
+    memory = LayerMemory(0.0, 0.0, 0.0, 0.0)
+    more = Amounts(2.0, 6.0, 30).beside(Amounts(4.0, 5.0, 60))
+    derived = more.of(LayerCost(8.0, 10.0, 0.0, 0.0, memory))
+    assert (derived.forward_s, derived.backward_s) == pytest.approx((4.0, 12.0))
 
 
 @pytest.mark.parametrize(
