@@ -84,6 +84,25 @@ def amounts(outlined: Module, num_samples: int, cluster: Cluster) -> list[Amount
     return [Amounts(*each) for each in zip(*seconds.values(), kept, strict=True)]
 
 
+def own_stash(outlined: Module, num_samples: int) -> list[int]:
+    """Bytes of one microbatch that each sample, a stage of an outlined module, makes in its forward
+    pass and reads in its backward one."""
+    own = [0] * num_samples
+    made: dict[str, tuple[int, int]] = {}  # value -> stage, bytes
+    for each in function_values(outlined):
+        if each.kind is FunctionKind.FORWARD:
+            made |= {s.value: (each.stage, s.num_bytes) for s in each.results if s.per_microbatch}
+    for stage, value in {
+        (each.stage, spec.value)
+        for each in function_values(outlined)
+        if each.kind in (FunctionKind.BACKWARD, FunctionKind.WEIGHT)
+        for spec in each.args
+    }:
+        maker, num_bytes = made.get(value, (-1, 0))
+        own[stage] += num_bytes if maker == stage else 0
+    return own
+
+
 def shares(rows: int, count: int, devices: int) -> int:
     """How many of the devices of a stage can have rows of their own, if a batch of `rows` comes in
     `count` microbatches."""

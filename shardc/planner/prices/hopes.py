@@ -23,7 +23,8 @@ class Hopes:
     less; full recomputation takes `AGAIN` more. An unpriced layer takes at least as long as if it
     were split evenly and nothing were sent. What is known in one microbatch alone takes no less
     time in several: but what one needs for weights and gradients, each of several may do without.
-    Views in doubt get optimistic prices only once they are open.
+    No stage holds less than its own stash, split evenly. Views in doubt get optimistic prices only
+    once they are open.
 
     Args:
         of_doubtful: whether open views in doubt get optimistic prices, too.
@@ -34,7 +35,7 @@ class Hopes:
         self._worth: dict[Recompute, bool] = {}  # whether layers then keep clearly less
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._points: dict[tuple[Mesh, int], tuple[tuple[int, Floats], ...]] = {}  # of `_on`
-        self._several: dict[tuple[Mesh, int], tuple[tuple[int, Ranges], ...]] = {}  # `_in_several`
+        self._several: dict[tuple[Mesh, int, int], Ranges] = {}  # of `_in_several`
         self._round = -1  # of the prices behind the tables
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
@@ -50,15 +51,15 @@ class Hopes:
             return False
         at, point = divmod(number, len(prices.points))
         view, level = prices.views_of(size)[at], prices.points[point].recompute
-        near = prices.near(count, size)
-        known = prices.in_one_alone(view, point)
-        if count > 1 and known is not None:
-            prices.ask(view, prices.like_several(count, size), known)
-        elif level != prices.points[0].recompute and level not in self._worth:
+        near, known = prices.near(count, size), prices.in_one_alone(view, point)
+        if count > 1 and (known is not None or prices.in_one_alone(view, 0) is not None):
+            several = prices.like_several(count, size)
+            near = several if prices.has(several) else near
+        if known is None and level != prices.points[0].recompute and level not in self._worth:
             self._worth[level] = prices.costs.keeps_less(near, level)
             self._forget()  # `_again_s` is known better
         else:
-            prices.ask(view, near, point)
+            prices.ask(view, near, point if known is None else known)
         return True
 
     def _table(self, size: int, count: int, held: int) -> tuple[Floats, Ints]:
@@ -75,11 +76,12 @@ class Hopes:
             for number, view in enumerate(prices.views_of(size)):
                 if (view, count) not in self._points:
                     self._points[view, count] = tuple(self._on(view, count))
-                for point, least_s in self._points[view, count]:
+                for point, hoped_s in self._points[view, count]:
+                    least_s = np.where(self._may_fit(point, *key), hoped_s, np.inf)
                     better = np.triu(prices.in_doubt(view) * least_s < best)
                     best = np.where(better, least_s, best)
                     which[better] = number * len(prices.points) + point
-                for point, ranges in self._in_several(view, count):
+                for point, ranges in self._in_several(view, count, held):
                     fits = ranges.peaks(held) <= prices.limit
                     least_s = np.where(fits, prices.in_doubt(view) * ranges.seconds, np.inf)
                     better = np.triu(least_s < best)
@@ -124,18 +126,32 @@ class Hopes:
                 again = {kind: self._again_s(view, count, level, kind) for kind in least}
                 yield point, own_s + prefix_sums([again[kind] for kind in prices.kinds])
 
-    def _in_several(self, view: Mesh, count: int) -> tuple[tuple[int, Ranges], ...]:
+    def _may_fit(self, point: int, size: int, count: int, held: int) -> Floats:
+        """[first, last layer]: whether the stash of a stage would fit if it were split evenly."""
+        prices = self._prices
+        stash = prices.costs.least_stash(count, prices.points[point].recompute)
+        fits = held / size * prefix_sums([stash[kind] for kind in prices.kinds]) <= prices.limit
+        return np.asarray(fits)
+
+    def _in_several(self, view: Mesh, count: int, held: int) -> tuple[tuple[int, Ranges], ...]:
         """The points of an open view with prices in one microbatch alone, and the least that all
         stages may take there in several."""
-        key, prices = (view, count), self._prices
-        if key not in self._several:
-            several = count > 1 and prices.has(prices.like_several(count, len(view.device_ids)))
-            self._several[key] = tuple(
-                (point, prices.of_one(view, count, point))
-                for point in range(len(prices.points) if several else 0)
-                if prices.in_one_alone(view, point) is not None
-            )
-        return self._several[key]
+        prices, size = self._prices, len(view.device_ids)
+        if count == 1:
+            return ()
+        points = [
+            point
+            for point in range(len(prices.points))
+            if prices.in_one_alone(view, point) is not None
+            and self._may_fit(point, size, count, held)[0, -1]
+        ]
+        if not points or not prices.has(prices.like_several(count, size)):
+            return ()
+        for point in points:
+            key = view, count, point
+            if key not in self._several:
+                self._several[key] = prices.of_one(view, count, point)
+        return tuple((point, self._several[view, count, point]) for point in points)
 
     def _again_s(self, view: Mesh, count: int, level: Recompute, kind: int) -> float:
         """A lower bound on the extra seconds of a layer with more recomputation."""

@@ -33,7 +33,7 @@ from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.layer_samples import Layers, outlined_samples
-from shardc.planner.prices.derived import Amounts, More, amounts
+from shardc.planner.prices.derived import Amounts, More, amounts, own_stash
 from shardc.planner.prices.fixed_costs import FixedCosts
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.points import KEEPING, POINTS, free_point
@@ -102,6 +102,7 @@ class LayerCosts:
         self._worth: list[Recompute] = []
         self._more: dict[tuple[Recompute, int], More] = {}
         self._amounts: dict[Cut, list[Amounts]] = {}
+        self._stash: dict[Recompute, list[float]] = {}  # of all microbatches
         self._stashed_twice: dict[Cut, list[set[str]]] = {}
         self._built: dict[tuple[Mesh, Cut, int], StageProblem] = {}
         self._costs: dict[tuple[Mesh, int, int, int], LayerCost] = {}
@@ -150,6 +151,19 @@ class LayerCosts:
             least = self.amounts(count, self.points[0].recompute)[kind]
             self._more[key] = self.amounts(count, recompute)[kind].beside(least)
         return self._more[key]
+
+    def least_stash(self, count: int, recompute: Recompute) -> list[float]:
+        """A lower bound on the bytes that all devices together stash of one of `count` microbatches
+        in each sample; 0 as long as no samples with that recomputation exist."""
+        if recompute not in self._stash:
+            known = next((c for c, m in self._outlined.items() if c[1] == recompute and m), None)
+            if known is None:
+                return [0.0] * len(self.layers.starts)
+            module = self._outlined[known]
+            assert module is not None
+            own = own_stash(module, len(self.layers.starts))
+            self._stash[recompute] = [float(each * known[0]) for each in own]
+        return [each / count for each in self._stash[recompute]]
 
     def has(self, count: int) -> bool:
         """Whether the samples exist in `count` microbatches."""

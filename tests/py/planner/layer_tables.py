@@ -142,6 +142,21 @@ class Tables:
     def keeps_less(self, count: int, recompute: Recompute) -> bool:
         return recompute != "full" or self.full_is_worth
 
+    def least_stash(self, count: int, recompute: Recompute) -> dict[int, float]:
+        """What is held on the view, and at the price, where that is least."""
+        sizes = submesh_sizes(self.machine)
+        views = [view for size in sizes for view in mesh_views(self.machine, 0, size)]
+        points = [n for n, point in enumerate(self.points) if point.recompute == recompute]
+
+        def bytes_on(view: Mesh, point: int, kind: int) -> float:
+            own = self.true_cost(view, count, point, kind).memory.stash_bytes
+            return own * len(view.device_ids)
+
+        return {
+            kind: min(bytes_on(view, point, kind) for view in views for point in points)
+            for kind in set(self.kinds)
+        }
+
     def has(self, count: int) -> bool:
         return True
 

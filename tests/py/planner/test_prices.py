@@ -79,6 +79,16 @@ def test_the_least_time_follows_too(devices: int) -> None:
         assert known.ideal_in(16, 4) == pytest.approx(solved.ideal_s, rel=0.1)
 
 
+@pytest.mark.parametrize("devices", [1, 4])
+def test_no_solved_layer_stashes_less_than_its_bound(devices: int) -> None:
+    costs, view = layer_costs(16), mesh_of((devices,), range(devices))
+    for count, kind, point in itertools.product((4, 16), costs.layers.kinds, (0, 2)):
+        least = costs.least_stash(count, costs.points[point].recompute)[kind]
+        assert least / devices <= costs.cost(view, count, point, kind).memory.stash_bytes
+    assert sum(costs.least_stash(4, "user")) > 0
+    assert costs.least_stash(4, "full") == [0.0] * len(costs.layers.starts)
+
+
 def test_a_host_that_is_hidden_by_large_microbatches_shows_in_small_ones() -> None:
     """Its work is the same in each; it adds to a microbatch only what the device does not cover."""
     device = Device("d", 1, {"default": 1.0}, 1.0, software=Software(0.75, host_exposed=0.5))

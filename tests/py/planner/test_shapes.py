@@ -104,6 +104,11 @@ class MadeUp:
     def keeps_less(self, count: int, recompute: Recompute) -> bool:
         return self.stash > 0.0
 
+    def least_stash(self, count: int, recompute: Recompute) -> list[float]:
+        level = ("none", "selective", "user", "full").index(recompute) / 3
+        again = level if self.points is KEEPING else float(recompute == "full")
+        return [(1.0 - 0.9 * again) * self.stash / count]
+
     def has(self, count: int) -> bool:
         return count not in self.refused
 
@@ -421,6 +426,17 @@ class Gathering(MadeUp):
         found = super().cost(view, count, point, kind)
         fixed = found.forward_s / 3, found.backward_s / 3
         return replace(found, least_s=fixed) if count == 1 else found
+
+
+def test_what_no_split_of_the_stash_can_hold_is_not_priced() -> None:
+    """Four layers keep 8.8 GB of a batch; two devices of 1 GB hold an eighth of it, no quarter."""
+    costs = MadeUp(stash=2.2 * GB, state=0.1 * GB)
+    found = search(costs, cluster(1, 2), [2, 4, 8, 16]).run()
+    assert found
+    asked = {count for _, count, _ in costs.asked}
+    dear = {count for _, count, point in costs.asked if costs.points[point].price > 0.0}
+    assert asked == {1, 8}  # a single stage is priced first, whatever it holds
+    assert dear <= {8}
 
 
 def test_prices_in_one_microbatch_do_not_rule_out_several() -> None:
