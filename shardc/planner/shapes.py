@@ -105,8 +105,6 @@ class ShapeSearch:
             known_s = math.inf if pipeline is None else pipeline.step_time_s
             next_s = known_s if hope is None else hope.step_time_s
             if next_s == math.inf:
-                if not (found or unsure) and self._may_ask(NEED) and self._open_doubtful(key):
-                    heapq.heappush(queue, _entry(least_s, number, key, rounds))
                 continue
             if rounds == 0 or next_s > least_s * (1.0 + 1e-9):
                 heapq.heappush(queue, _entry(next_s, number, key, max(rounds, 1)))
@@ -229,10 +227,8 @@ class ShapeSearch:
         """Settles the prices of a pipeline, then opens unexplored views; whether any was new."""
         if self._lines.settle(key, pipeline):
             return True
-        return self._may_ask(DOUBTFUL) and self._open_doubtful(key)
-
-    def _open_doubtful(self, key: Key) -> bool:
-        """Prices the layers on the views in doubt of a shape's size; whether there were any."""
+        if not self._may_ask(DOUBTFUL):
+            return False
         return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches, key.size))
 
     def _unequal(self, best: Sequence[Found]) -> list[Found]:

@@ -129,8 +129,6 @@ class LayerMemory:
         next_bytes: of next states that are not in place, live until the step ends.
         received_bytes: of the stash that the layer before also holds: counted once in a stage of
             both.
-        fixed_bytes: of body_bytes, those that do not depend on the rows of a microbatch.
-        least_bytes: peak of such bytes, while others may be few.
     """
 
     state_bytes: float
@@ -139,17 +137,13 @@ class LayerMemory:
     update_bytes: float
     next_bytes: float = 0.0
     received_bytes: float = 0.0
-    fixed_bytes: float = 0.0
-    least_bytes: float = 0.0
 
     def scaled(self, ratio: float) -> "LayerMemory":
         """The memory for microbatches `ratio` times as large."""
         return replace(
             self,
             stash_bytes=self.stash_bytes * ratio,
-            body_bytes=max(
-                self.fixed_bytes + (self.body_bytes - self.fixed_bytes) * ratio, self.least_bytes
-            ),
+            body_bytes=self.body_bytes * ratio,
             received_bytes=self.received_bytes * ratio,
         )
 
@@ -185,16 +179,12 @@ def layer_memory(
     choice: Sequence[int],
     buffers: Sequence[Buffer] = (),
     received: Collection[str] = (),
-    fixed: Collection[int] = (),
-    fixed_buffers: Sequence[Buffer] = (),
 ) -> LayerMemory:
     """The memory of a choice, by part.
 
     Args:
         buffers: of its reshards.
         received: ids of the values that the layer before also holds.
-        fixed: nodes whose results do not depend on the rows of a microbatch.
-        fixed_buffers: those of `buffers` that hold such results.
     """
     problem = built.problem
     state = stash = shared = 0.0
@@ -219,20 +209,16 @@ def layer_memory(
     )
     values = frozenset(built.value_nodes.values())
     following = 0.0
-    spans: list[tuple[Buffer, bool]] = [(each, each in fixed_buffers) for each in buffers]
+    change = np.zeros(end + 1)
     for node, (lo, hi) in enumerate(problem.intervals):
-        num_bytes = int(problem.usages[node][choice[node]])
         if node in values and node not in held and lo >= first:
-            following += num_bytes
+            following += float(problem.usages[node][choice[node]])
         elif node not in held and lo < hi:
-            spans.append((Buffer(num_bytes, lo, hi), node in fixed))
-    change = np.zeros((2, end + 1))  # of all, and of what is fixed
-    for each, is_fixed in spans:
-        rows = slice(None) if is_fixed else slice(1)
-        change[rows, each.start] += each.num_bytes
-        change[rows, min(each.end, end)] -= each.num_bytes
-    live, lasting = np.cumsum(change, axis=1)
+            change[lo] += problem.usages[node][choice[node]]
+            change[hi] -= problem.usages[node][choice[node]]
+    for each in buffers:
+        change[each.start] += each.num_bytes
+        change[min(each.end, end)] -= each.num_bytes
+    live = np.cumsum(change)
     body, update = (float(each.max(initial=0.0)) for each in (live[:first], live[first:]))
-    part = float(lasting[live[:first].argmax()]) if first else 0.0
-    least = float(lasting[:first].max(initial=0.0))
-    return LayerMemory(state, stash, body, update, following, shared, part, least)
+    return LayerMemory(state, stash, body, update, following, shared)

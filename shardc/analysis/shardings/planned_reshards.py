@@ -126,7 +126,7 @@ class PlannedReshards:
         """
         found: list[Buffer] = []
         for each in self.reshards:
-            found += self.buffers_of(each)
+            found += self._buffers_of(each)
         for node, _, lies in self._reductions():
             reduction = self.built.op_reductions[node]
             start = self.built.problem.intervals[node][0]
@@ -134,8 +134,7 @@ class PlannedReshards:
             found.append(Buffer(num_bytes, start, start + 1))
         return found
 
-    def buffers_of(self, each: PlannedReshard) -> Iterator[Buffer]:
-        """The buffers of one reshard."""
+    def _buffers_of(self, each: PlannedReshard) -> Iterator[Buffer]:
         info, source = each.info, each.source
         op = self.built.node_ops[source][0]
         ways = (each.made, *(step.result for step in each.found.steps))

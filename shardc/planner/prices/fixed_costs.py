@@ -47,12 +47,17 @@ class FixedCosts:
         """Of one layer under its choice of strategies."""
         of_kind: dict[FunctionKind, float] = {}
         ideal_s = 0.0
+        fixed: dict[int, tuple[bool, ...]] = {
+            node: (node not in built.copied,) for node in built.value_nodes.values()
+        }
         for name, nodes_of_ops in built.op_nodes.items():
             kind, calls = built.function_kinds[name], built.function_repeats[name]
-            shares, options = self.values[name].shares, built.op_strategies[name]
+            values, options = self.values[name], built.op_strategies[name]
             for op, nodes in enumerate(nodes_of_ops if kind.per_microbatch else ()):
-                share = shares[op]
-                for node, strategies in zip(nodes, options[op], strict=True):
+                share, results = values.shares[op], values.results[op]
+                for at, (node, strategies) in enumerate(zip(nodes, options[op], strict=True)):
+                    # Barriers and control flow have a node for each result.
+                    fixed[node] = results if len(nodes) == 1 else results[at : at + 1]
                     works, repeats = built.node_works[node]
                     own_s, whole_s = self._op_s(works[choice[node]], share) if works else (0.0, 0.0)
                     if own_s:
@@ -61,35 +66,14 @@ class FixedCosts:
                         split = zip(costs, strategies, strict=True)
                         least_s = min(cost * each.num_shards for cost, each in split)
                         ideal_s += least_s / calls * own_s / whole_s
-        for each in self.reshards(built, reshards):
-            name = each.info.function
-            kind, calls = built.function_kinds[name], built.function_repeats[name]
-            seconds = self._reshard_s(each) * each.info.repeats / calls
-            of_kind[kind] = of_kind.get(kind, 0.0) + seconds
+        for each in reshards.reshards:
+            name, position = each.info.function, each.info.position
+            kind, known = built.function_kinds[name], fixed.get(each.source, ())
+            if kind.per_microbatch and position < len(known) and known[position]:
+                calls = built.function_repeats[name]
+                seconds = self._reshard_s(each) * each.info.repeats / calls
+                of_kind[kind] = of_kind.get(kind, 0.0) + seconds
         return FixedSeconds(of_kind, ideal_s)
-
-    def nodes(self, built: StageProblem) -> dict[int, tuple[bool, ...]]:
-        """Of values, and of ops that run for each microbatch: whether each result is fixed."""
-        fixed: dict[int, tuple[bool, ...]] = {
-            node: (node not in built.copied,) for node in built.value_nodes.values()
-        }
-        for name, nodes_of_ops in built.op_nodes.items():
-            if built.function_kinds[name].per_microbatch:
-                for nodes, results in zip(nodes_of_ops, self.values[name].results, strict=True):
-                    for at, node in enumerate(nodes):
-                        # Barriers and control flow have a node for each result.
-                        fixed[node] = results if len(nodes) == 1 else results[at : at + 1]
-        return fixed
-
-    def reshards(self, built: StageProblem, reshards: PlannedReshards) -> list[PlannedReshard]:
-        """Those of fixed values in each microbatch."""
-        fixed = self.nodes(built)
-        return [
-            each
-            for each in reshards.reshards
-            if built.function_kinds[each.info.function].per_microbatch
-            and any(fixed.get(each.source, ())[each.info.position : each.info.position + 1])
-        ]
 
     def _op_s(self, work: Work, share: float) -> tuple[float, float]:
         """Seconds of an op with this share of its bytes in fixed values, without launches: those

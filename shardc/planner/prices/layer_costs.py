@@ -241,14 +241,9 @@ class LayerCosts:
         report = stage_report(built, solution, view, self.cluster)
         reshards = planned_reshards(built, solution.choice, view, self.cluster)
         seconds, model = report.seconds, CostModel(self.cluster).on(view)
-        costs_of_fixed = FixedCosts(self._fixed_values(cut, built), model, view)
-        fixed = costs_of_fixed.of(built, solution.choice, reshards)
-        values = frozenset(built.value_nodes.values())
-        nodes = costs_of_fixed.nodes(built).items()
-        lasting = {
-            node for node, results in nodes if node not in values and results and all(results)
-        }
-        gathered = costs_of_fixed.reshards(built, reshards)
+        fixed = FixedCosts(self._fixed_values(cut, built), model, view).of(
+            built, solution.choice, reshards
+        )
         passes = FunctionKind.FORWARD, FunctionKind.BACKWARD
         forward, backward = (
             model.start_s(report.asked.get(kind, ()), view) + fixed.of_kind.get(kind, 0.0)
@@ -260,14 +255,7 @@ class LayerCosts:
             seconds.get(FunctionKind.BACKWARD, 0.0),
             seconds.get(FunctionKind.BEFORE, 0.0) + seconds.get(FunctionKind.UPDATE, 0.0),
             report.ideal_s * len(view.device_ids),
-            layer_memory(
-                built,
-                solution.choice,
-                reshards.buffers(),
-                self._received(cut)[sample],
-                lasting,
-                [buffer for each in gathered for buffer in reshards.buffers_of(each)],
-            ),
+            layer_memory(built, solution.choice, reshards.buffers(), self._received(cut)[sample]),
             self._argument_bytes(built, solution.choice, sample),
             (forward, backward),
             fixed.ideal_s,

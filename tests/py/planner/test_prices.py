@@ -89,17 +89,6 @@ def test_no_solved_layer_stashes_less_than_its_bound(devices: int) -> None:
     assert costs.least_stash(4, "full") == [0.0] * len(costs.layers.starts)
 
 
-def test_what_a_microbatch_holds_for_the_weights_does_not_shrink_with_it() -> None:
-    """Gathered weights and their gradients; the rest of the memory follows the rows."""
-    costs, view = layer_costs(16), mesh_of((4,), range(4))
-    for kind in costs.layers.kinds:
-        many, few = (costs.cost(view, count, 0, kind).memory for count in (16, 4))
-        assert 0 <= many.fixed_bytes <= many.least_bytes <= many.body_bytes
-        assert few.scaled(1 / 4).body_bytes == pytest.approx(many.body_bytes, rel=0.1)
-        assert few.scaled(1e-9).body_bytes == pytest.approx(few.least_bytes)
-    assert any(costs.cost(view, 4, 0, kind).memory.fixed_bytes for kind in costs.layers.kinds)
-
-
 def test_a_host_that_is_hidden_by_large_microbatches_shows_in_small_ones() -> None:
     """Its work is the same in each; it adds to a microbatch only what the device does not cover."""
     device = Device("d", 1, {"default": 1.0}, 1.0, software=Software(0.75, host_exposed=0.5))

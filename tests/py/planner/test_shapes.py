@@ -161,27 +161,6 @@ def test_a_view_in_doubt_must_be_clearly_faster(
     assert {view.shape for view, *_ in costs.asked} == priced
 
 
-@dataclass
-class Roomy(MadeUp):
-    """Only two axes have room for the state."""
-
-    def cost(self, view: Mesh, count: int, point: int, kind: int) -> LayerCost:
-        each = super().cost(view, count, point, kind)
-        return (
-            each
-            if len(view.axes) > 1
-            else replace(each, memory=replace(each.memory, state_bytes=GB))
-        )
-
-
-def test_views_in_doubt_are_priced_where_nothing_else_fits() -> None:
-    machine = cluster(nodes=1, per_node=8)
-    looked = search(Roomy(), machine, [])
-    looked.prices.views = stage_views(machine, PlanOptions())
-    found = looked.run()[0]
-    assert looked._stages(found).views[0].shape == (2, 4)
-
-
 @pytest.mark.parametrize(("faster", "count"), [(0.98, 1), (0.8, 2)])
 def test_stages_share_a_view_unless_two_are_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, faster: float, count: int
