@@ -36,6 +36,7 @@ class Hopes:
         self._tables: dict[tuple[int, int, int], tuple[Floats, Ints]] = {}
         self._points: dict[tuple[Mesh, int], tuple[tuple[int, Floats], ...]] = {}  # of `_on`
         self._several: dict[tuple[Mesh, int, int], Ranges] = {}  # of `_in_several`
+        self._room: dict[tuple[Recompute, int, int, int], Floats] = {}  # `_may_fit`, by level
         self._round = -1  # of the prices behind the tables
 
     def stage_s(self, size: int, count: int, held: int) -> Floats:
@@ -94,6 +95,7 @@ class Hopes:
         self._tables.clear()
         self._points.clear()
         self._several.clear()
+        self._room.clear()
 
     def _even_s(self, size: int, count: int) -> Floats:
         """[first, last layer]: seconds if all were split evenly; inf if they are not in order."""
@@ -128,10 +130,13 @@ class Hopes:
 
     def _may_fit(self, point: int, size: int, count: int, held: int) -> Floats:
         """[first, last layer]: whether the stash of a stage would fit if it were split evenly."""
-        prices = self._prices
-        stash = prices.costs.least_stash(count, prices.points[point].recompute)
-        fits = held / size * prefix_sums([stash[kind] for kind in prices.kinds]) <= prices.limit
-        return np.asarray(fits)
+        prices, level = self._prices, self._prices.points[point].recompute
+        key = level, size, count, held
+        if key not in self._room:
+            stash = prices.costs.least_stash(count, level)
+            own = prefix_sums([stash[kind] for kind in prices.kinds])
+            self._room[key] = np.asarray(held / size * own <= prices.limit)
+        return self._room[key]
 
     def _in_several(self, view: Mesh, count: int, held: int) -> tuple[tuple[int, Ranges], ...]:
         """The points of an open view with prices in one microbatch alone, and the least that all
