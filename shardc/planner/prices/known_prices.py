@@ -268,13 +268,15 @@ class KnownPrices:
                 for point, (_, again) in enumerate(self.points):
                     if (view, point) not in self._priced:
                         continue
-                    all_s, peak = self._run(self.at_point(view, count, point), held)
+                    ranges = self.at_point(view, count, point)
+                    all_s, peak = ranges.seconds, ranges.peaks(held)
                     seconds = np.where(peak <= self.limit, all_s, np.inf)
                     if looser is not None and looser[0] == again:
                         seconds = np.minimum(
                             seconds, mixed_s(self.limit, *looser[1:], seconds, peak)
                         )
                     looser = again, all_s, peak
+                    seconds = np.minimum(seconds, self._otherwise_s(ranges, held))
                     better = clearly * seconds < best
                     best = np.where(better, seconds, best)
                     which[better] = number * len(self.points) + point
@@ -282,9 +284,10 @@ class KnownPrices:
             self._tables[key] = best, which
         return self._tables[key]
 
-    def _run(self, ranges: Ranges, held: int) -> tuple[Floats, Floats]:
-        """Seconds of a microbatch and peak bytes of all ranges of layers."""
-        return ranges.seconds, ranges.peaks(held)
+    def _otherwise_s(self, ranges: Ranges, held: int) -> Floats:
+        """Seconds of a microbatch of all ranges of layers that are run in another way than on the
+        memory of their devices; inf if there is none."""
+        return np.full_like(ranges.seconds, np.inf)
 
     def at_point(self, view: Mesh, count: int, point: int) -> Ranges:
         """All ranges of layers at one point."""

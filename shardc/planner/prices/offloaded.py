@@ -22,11 +22,9 @@ class OffloadedPrices(KnownPrices):
         self._bytes_per_s = self.cluster.device.host_bandwidth_bytes_per_s
         assert self._bytes_per_s > 0.0, "the link to the host is known"
 
-    def _run(self, ranges: Ranges, held: int) -> tuple[Floats, Floats]:
-        moved, peaks = ranges.moved(held, self.limit), ranges.peaks(held)
-        fits = np.isfinite(moved)
-        seconds = np.maximum(ranges.seconds, np.where(fits, moved, 0.0) / self._bytes_per_s)
-        return seconds, np.where(fits, np.minimum(peaks, self.limit), peaks)
+    def _otherwise_s(self, ranges: Ranges, held: int) -> Floats:
+        moved = ranges.moved(held, self.limit)
+        return np.maximum(ranges.seconds, moved / self._bytes_per_s)
 
     def moved_bytes(self, size: int, count: int, held: int, first: int, last: int) -> float:
         """What a stage moves of each microbatch on each device, each way."""

@@ -5,7 +5,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardc.cluster import Cluster, Device, Level
@@ -48,8 +48,20 @@ def offloading_s(case: Tables, first: int, last: int, size: int, count: int, hel
     return best_s
 
 
+def two_equal_layers() -> Tables:
+    """Half of a stage of two layers fits at the fastest point, all of it at the next."""
+    levels = Level("node", 2, 1e8, 0.0), Level("network", 1, 1e6, 0.0)
+    machine = Cluster("test", Device("test", LIMIT, {"default": 1e12}, 1e12), levels)
+    again: dict[Recompute, float] = {"none": 1.0, "selective": 0.7, "user": 0.4, "full": 0.1}
+    sent = ((0, 0),)
+    return Tables(
+        machine, (2, 4), (0, 0), POINTS, again, False, (), sent, 0, 0.0, 0.1, 0.1, rows=96
+    )
+
+
 @settings(max_examples=40)
 @given(tables(), st.sampled_from(RATES), st.sampled_from([1, 2, 3, 8]))
+@example(two_equal_layers(), 1.0, 8)
 def test_prices_are_those_of_the_fastest_way_that_fits(
     case: Tables, bytes_per_s: float, held: int
 ) -> None:
