@@ -18,6 +18,7 @@ from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.prices.transfer_prices import takes_turns
 from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
@@ -163,6 +164,13 @@ class IslandSearch:
                 return self._crossing_s(number, following, place.size, theirs.size, count)
             return self.prices[number].send_s(place.size, theirs.size, end != INSIDE, count)
 
+        def link_s(m: int, after: int, end: int) -> Floats:
+            (number, place), (following, theirs) = places[m], places[after]
+            both = number == following and takes_turns(
+                place.size, theirs.size, end != INSIDE, place.host
+            )
+            return send_s(m, after, end) * (1.0 if both else 0.5)
+
         line = Line(
             num_layers=self.prices[0].num_layers,
             num_devices=sum(self.cluster.islands[n].num_devices for n in asked.order),
@@ -170,6 +178,7 @@ class IslandSearch:
             num_microbatches=count,
             stage_s=stage_s,
             send_s=send_s,
+            link_s=link_s,
             in_flight=lambda behind: self.prices[0].in_flight(asked.schedule, behind, count),
         )
         stages = None if self._options.stages == "auto" else self._options.stages

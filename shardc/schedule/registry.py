@@ -14,7 +14,10 @@ from shardc.schedule.tasks import LOAD, OFFLOAD
 from shardc.schedule.work import Work
 from shardc.schedule.written import checked_order, family_of_file, planned_by_hand, read_schedule
 
-AUTO = ("gpipe", "1f1b")  # with which schedule="auto" searches for the pipeline it then improves
+AUTO = (
+    "eager-1f1b",
+    "1f1b",
+)  # with which schedule="auto" searches for the pipeline it then improves
 PLACES = {"looped": looped, "zigzag": zigzag, "both-ways": both_ways}
 
 _own: dict[str, ScheduleFamily] = {}

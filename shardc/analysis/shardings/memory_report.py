@@ -1,6 +1,6 @@
 """Peak memory of a device, broken down by kind, and the memory of one layer."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -129,6 +129,7 @@ class LayerMemory:
         next_bytes: of next states that are not in place, live until the step ends.
         received_bytes: of the stash that the layer before also holds: counted once in a stage of
             both.
+        before_bytes: peak of other values before the first microbatch.
     """
 
     state_bytes: float
@@ -137,6 +138,7 @@ class LayerMemory:
     update_bytes: float
     next_bytes: float = 0.0
     received_bytes: float = 0.0
+    before_bytes: float = 0.0
 
     def scaled(self, ratio: float) -> "LayerMemory":
         """The memory for microbatches `ratio` times as large."""
@@ -199,14 +201,8 @@ def layer_memory(
         else:
             stash += num_bytes
     end = max((hi for _, hi in problem.intervals), default=0)
-    first = min(
-        (
-            lo
-            for node, (lo, _) in enumerate(problem.intervals)
-            if built.function_kinds.get(built.node_functions[node]) is Kind.UPDATE
-        ),
-        default=end,
-    )
+    first = _first_of(built, lambda kind: kind is Kind.UPDATE, end)
+    start = _first_of(built, lambda kind: kind.per_microbatch, first)
     values = frozenset(built.value_nodes.values())
     following = 0.0
     change = np.zeros(end + 1)
@@ -220,5 +216,13 @@ def layer_memory(
         change[each.start] += each.num_bytes
         change[min(each.end, end)] -= each.num_bytes
     live = np.cumsum(change)
-    body, update = (float(each.max(initial=0.0)) for each in (live[:first], live[first:]))
-    return LayerMemory(state, stash, body, update, following, shared)
+    parts = live[:start], live[start:first], live[first:]
+    before, body, update = (float(each.max(initial=0.0)) for each in parts)
+    return LayerMemory(state, stash, body, update, following, shared, before)
+
+
+def _first_of(built: StageProblem, wanted: Callable[[Kind], bool], default: int) -> int:
+    """The position of the first op of a wanted kind of function."""
+    kinds = map(built.function_kinds.get, built.node_functions)
+    ops = zip(kinds, built.problem.intervals, strict=True)
+    return min((lo for kind, (lo, _) in ops if kind and wanted(kind)), default=default)

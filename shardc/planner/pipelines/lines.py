@@ -8,6 +8,7 @@ from shardc.plan.layout import Mesh
 from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.known_prices import KnownPrices
 from shardc.planner.prices.stage_prices import StagePrices
+from shardc.planner.prices.transfer_prices import takes_turns
 from shardc.planner.proposal import Key
 from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 from shardc.solver.problem.problem import Floats
@@ -32,15 +33,24 @@ class KnownLines:
     ) -> Line:
         count, name = key.num_microbatches, key.schedule
         per_node = self.cluster.num_devices_per_node
+
+        def send_s(m: int, after: int, end: int) -> Floats:
+            return self.prices.send_s(sizes[m], sizes[after], end != INSIDE, count)
+
+        def link_s(m: int, after: int, end: int) -> Floats:
+            both = key.num_stages != 2 and takes_turns(
+                sizes[m], sizes[after], end != INSIDE, per_node
+            )
+            return send_s(m, after, end) * (1.0 if both else 0.5)
+
         return Line(
             num_layers=self.prices.num_layers,
             num_devices=devices,
             places=tuple(Place(size, 0, devices, per_node) for size in sizes),
             num_microbatches=count,
             stage_s=stage_s,
-            send_s=lambda m, after, end: self.prices.send_s(
-                sizes[m], sizes[after], end != INSIDE, count
-            ),
+            send_s=send_s,
+            link_s=link_s,
             in_flight=lambda behind: self.prices.in_flight(name, behind, count),
         )
 

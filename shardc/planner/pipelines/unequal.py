@@ -56,7 +56,7 @@ class UnequalStages:
             if number >= LEAST_SEARCHES and self._entries > MOST_ENTRIES:
                 self.exhausted = True
                 break
-            key = Key(0, 0, count, name)
+            key = Key(self._num_stages or 0, 0, count, name)
             pipeline = self._best(key, below_s)
             if pipeline is not None:
                 found.append(Found(replace(key, num_stages=len(pipeline.stages)), pipeline))

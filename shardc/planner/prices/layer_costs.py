@@ -51,7 +51,8 @@ PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, ap
 
 @dataclass(frozen=True)
 class Sends:
-    """Bytes of whole values of one microbatch that cross after each sample."""
+    """Bytes of whole values of one microbatch that the samples on both sides of each cut send and
+    receive."""
 
     ahead: tuple[int, ...]
     back: tuple[int, ...]
@@ -300,7 +301,7 @@ def tie_breaker(problem: Problem) -> float:
 
 
 def _sends(outlined: Module, num_samples: int) -> Sends:
-    """The bytes that cross after each stage of an outlined module."""
+    """The bytes sent and received at each cut between the stages of an outlined module."""
     ahead, back = [0] * num_samples, [0] * num_samples
     counted: set[tuple[int, str]] = set()
     values = function_values(outlined)
@@ -316,8 +317,11 @@ def _sends(outlined: Module, num_samples: int) -> Sends:
                 continue
             counted.add((stage, spec.value))
             source, num_bytes = made[spec.value]
-            for between in range(min(source, stage), max(source, stage)):
-                (ahead if source < stage else back)[between] += num_bytes
+            if source == stage:
+                continue
+            # It is sent past the stages between: they neither receive nor send it.
+            for cut in {min(source, stage), max(source, stage) - 1}:
+                (ahead if source < stage else back)[cut] += num_bytes
     return Sends(tuple(ahead), tuple(back))
 
 

@@ -41,7 +41,8 @@ class Ranges(NamedTuple):
     Attributes:
         seconds: of one microbatch.
         state, stash, body, update: bytes held all the time, for each microbatch in flight, at most
-            beside these in a microbatch, and in the update.
+            beside these in a microbatch, and at most while none is in flight: before the first, and
+            in the update.
     """
 
     seconds: Floats
@@ -62,8 +63,11 @@ class Ranges(NamedTuple):
             prefix_sums([m.state_bytes for m in memory]) - twice,
             prefix_sums([m.stash_bytes for m in memory]) + received[:, None],
             range_maxima([m.body_bytes for m in memory]),
-            prefix_sums([m.next_bytes for m in memory])
-            + range_maxima([m.update_bytes for m in memory]),
+            np.maximum(
+                range_maxima([m.before_bytes for m in memory]),
+                prefix_sums([m.next_bytes for m in memory])
+                + range_maxima([m.update_bytes for m in memory]),
+            ),
         )
 
     def peaks(self, held: int) -> Floats:

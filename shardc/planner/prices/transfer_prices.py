@@ -10,6 +10,18 @@ from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.solver.problem.problem import Floats
 
 
+def takes_turns(size: int, after: int, crosses: bool, per_node: int) -> bool:
+    """Whether what crosses between two of at least three stages takes turns with what crosses
+    between one of them and its other neighbour: activations come into a stage on the way on which
+    gradients do, if both come from other nodes, or neither does.
+
+    Args:
+        size, after: devices of the stage before and of the one behind.
+        crosses: they are on different nodes.
+    """
+    return max(size, after) >= per_node if crosses else size + after != per_node
+
+
 class Transfers:
     """Times to send what crosses after each layer, and its gradient back."""
 

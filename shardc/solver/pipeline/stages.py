@@ -55,6 +55,7 @@ class Line:
             microbatch, forward and backward; inf: it does not fit.
         send_s: (place, the next stage's, `INSIDE`, `HOST` or `END`) -> per last layer, the seconds
             to send a microbatch to the next stage and its gradient back.
+        link_s: like `send_s`, the seconds that the busiest way in or out needs for each microbatch.
         in_flight: number of later stages -> the most microbatches that a stage holds.
     """
 
@@ -64,6 +65,7 @@ class Line:
     num_microbatches: int
     stage_s: Callable[[int, int], Floats]
     send_s: Callable[[int, int, int], Floats]
+    link_s: Callable[[int, int, int], Floats]
     in_flight: Callable[[int], int]
 
 
@@ -75,9 +77,9 @@ class Pipeline:
         stages: (first layer, last layer, devices) in order; devices are taken in order, too.
         places: the place of each stage.
         step_time_s: round trip of the first microbatch + (microbatches - 1) * period.
-        period_s: between two microbatches: the slowest stage, the slowest one-way transfer, or
-            the longest round trip from a stage to the last one and back, divided by the
-            stage's microbatches in flight.
+        period_s: between two microbatches: the slowest stage, the busiest link, or the longest
+            round trip from a stage to the last one and back, divided by the stage's microbatches in
+            flight.
     """
 
     stages: tuple[tuple[int, int, int], ...]
@@ -174,6 +176,7 @@ class _Table:
             line,
             stage_s=functools.cache(line.stage_s),
             send_s=functools.cache(line.send_s),
+            link_s=functools.cache(line.link_s),
             in_flight=functools.cache(line.in_flight),
         )
         self.num_stages = num_stages
@@ -186,7 +189,7 @@ class _Table:
         self.least = least
         self._bands: dict[tuple[int, int], Floats] = {}
         self._within: tuple[float, dict[int, Floats]] = math.inf, {}  # a bound -> bands under it
-        self._sent: dict[int, Floats] = {}
+        self._sent: dict[int, tuple[Floats, Floats]] = {}
 
     def cheapest(self, bound_s: float, most_s: float = math.inf) -> Pipeline | None:
         """The shortest round trip of any pipeline whose period is at most `bound_s`; None if there
@@ -283,14 +286,18 @@ class _Table:
         """[last layer, later devices]: least seconds there and back plus `ahead` over all places
         of the next stage, and its argmin; nothing is sent after the last layer."""
         if m not in self._sent:
-            places = range(len(self.sizes))
-            tables = [[self.line.send_s(m, p, end) for end in (INSIDE, HOST, END)] for p in places]
-            self._sent[m] = np.array(tables).transpose(0, 2, 1)
-        sent = np.where(self._sent[m] / 2 <= bound_s, self._sent[m], np.inf)
+            self._sent[m] = self._all_ends(self.line.send_s, m), self._all_ends(self.line.link_s, m)
+        send_s, link_s = self._sent[m]
+        sent = np.where(link_s <= bound_s, send_s, np.inf)
         sent[:, -1] = 0.0
         total = ahead + sent[:, :, [self._end(m, int(d)) for d in columns]]
         after = total.argmin(axis=0)
         return np.take_along_axis(total, after[None], axis=0)[0], after
+
+    def _all_ends(self, table: Callable[[int, int, int], Floats], m: int) -> Floats:
+        """[place of the next stage, last layer, how a stage ends]: of a stage at one place."""
+        ends, places = (INSIDE, HOST, END), range(len(self.sizes))
+        return np.array([[table(m, p, end) for end in ends] for p in places]).transpose(0, 2, 1)
 
     def _end(self, m: int, behind: int) -> int:
         """How a stage ends that is followed by the last `behind` devices."""
@@ -318,15 +325,16 @@ class _Table:
             after, last = divmod(int(picks[stage - 1][m, layer, left]), line.num_layers)
             left -= self.sizes[m]
             own_s = float(line.stage_s(m, line.in_flight(stage - 1))[layer, last])
-            sent_s = 0.0
+            sent_s = link_s = 0.0
             if stage > 1:
-                sent_s = float(line.send_s(m, after, self._end(m, left))[last])
-            trips.append((own_s, sent_s))
+                to = m, after, self._end(m, left)
+                sent_s, link_s = float(line.send_s(*to)[last]), float(line.link_s(*to)[last])
+            trips.append((own_s, sent_s, link_s))
             stages.append((layer, last, line.places[m].size))
             places.append(m)
             layer, m = last + 1, after
-        for behind, (own_s, sent_s) in enumerate(reversed(trips)):
+        for behind, (own_s, sent_s, link_s) in enumerate(reversed(trips)):
             ahead_s += own_s + sent_s
-            period_s = max(period_s, own_s, sent_s / 2, ahead_s / line.in_flight(behind))
+            period_s = max(period_s, own_s, link_s, ahead_s / line.in_flight(behind))
         step_s = trip_s + (line.num_microbatches - 1) * period_s
         return Pipeline(tuple(stages), step_s, period_s, tuple(places))

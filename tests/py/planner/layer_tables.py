@@ -94,7 +94,8 @@ class Tables:
         rng = np.random.default_rng([self.seed, kind, *view.shape])
         own = np.random.default_rng([self.seed, kind])
         size, full = len(view.device_ids), self.points[point].recompute == "full"
-        ideal_s, state, stash, body, update, following = own.choice([0.25, 0.5, 1.0, 2.0], 6)
+        drawn = own.choice([0.25, 0.5, 1.0, 2.0], 7)
+        ideal_s, state, stash, body, update, following, before = drawn
         worse, fixed, held, argument, once = rng.choice([0.0, 0.1, 0.3, 0.6, 1.0], 5)
         slower = np.cumsum([0.0, *rng.choice([0.0, 0.02, 0.2], 2)])
         smaller = np.cumprod([1.0, *rng.choice([1.0, 0.8, 0.4], 2)])
@@ -122,6 +123,7 @@ class Tables:
             self.memory * LIMIT * update / size / 4,
             unit * following / 8,
             kept / 4,
+            self.memory * LIMIT * before / size / 2,
         )
         return LayerCost(
             forward_s,
@@ -190,9 +192,20 @@ class Tables:
                     each_s = own_s(first, end - 1, sizes[stage], count, held[stage])
                     send_s = sent[stage][self.kinds[end - 1]] if stage < len(sizes) - 1 else 0.0
                     trip_s += each_s + send_s
-                    period_s = max(period_s, each_s, send_s / 2, trip_s / held[stage])
+                    link_s = send_s * self._busy(sizes, stage)
+                    period_s = max(period_s, each_s, link_s, trip_s / held[stage])
                 if trip_s < math.inf:
                     yield trip_s + (count - 1) * period_s, sizes
+
+    def _busy(self, sizes: Sequence[int], stage: int) -> float:
+        """The share of what crosses after a stage that takes the same way in or out: both ways of
+        whole nodes, or of what shares its node with two others; of two equal stages, one."""
+        per_node, pair = self.machine.num_devices_per_node, sizes[stage : stage + 2]
+        if (len(set(sizes)) == 1 and len(sizes) == 2) or len(pair) == 1:
+            return 0.5
+        crosses = sum(sizes[: stage + 1]) % per_node == 0
+        alone = max(pair) < per_node if crosses else sum(pair) == per_node
+        return 0.5 if alone else 1.0
 
     def _sent_s(self, sizes: Sequence[int], count: int) -> list[list[float]]:
         """Per stage and kind of its last layer, to the next stage and back."""
@@ -236,8 +249,9 @@ class Tables:
         stash = sum(m.stash_bytes for m in memory) + memory[0].received_bytes
         running = held * stash + max(m.body_bytes for m in memory)
         updating = sum(m.next_bytes for m in memory) + max(m.update_bytes for m in memory)
+        starting = max(m.before_bytes for m in memory)
         seconds = sum(c.forward_s + c.backward_s + c.once_s / count for c in costs)
-        return seconds, state + max(running, updating)
+        return seconds, state + max(starting, running, updating)
 
 
 def _fillings(machine: Cluster, most: int) -> Iterator[tuple[int, ...]]:

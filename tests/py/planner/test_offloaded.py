@@ -97,11 +97,13 @@ def test_a_note_says_so_only_where_it_is_clearly_faster(case: Tables, bytes_per_
 
 
 def test_nothing_is_said_without_a_fast_link_to_the_hosts() -> None:
-    levels = Level("node", 4, 1e8, 0.0), Level("network", 2, 1e6, 0.01)
+    levels = Level("node", 2, 1e8, 0.0), Level("network", 2, 1e6, 0.0)
     machine = Cluster("test", Device("test", LIMIT, {"default": 1e12}, 1e12), levels)
-    kinds, sent = (0, 0, 0, 1), ((851, 637), (511, 270))
-    again: dict[Recompute, float] = {"none": 1.0, "selective": 0.7, "user": 0.4, "full": 0.1}
-    case = Tables(machine, (32,), kinds, POINTS, again, False, (), sent, 0, 0.0, 0.1, 0.5, rows=96)
+    kinds, readers = (2, 2, 1, 2, 1), (0, 1, 2, 3, 4)
+    sent = (47319, 51182), (75517, 95047), (3485, 14416)
+    again: dict[Recompute, float] = {"none": 1.0, "selective": 0.7, "user": 0.4, "full": 0.3}
+    held = again, False, readers, sent
+    case = Tables(machine, (2, 4, 8, 16), kinds, POINTS, *held, 1, 0.1, 3.0, 0.5, 192, 0.1)
 
     def notes(bytes_per_s: float) -> set[NoteCode]:
         search = joined_to_hosts(case, bytes_per_s)

@@ -18,7 +18,7 @@ class Case:
 
     Attributes:
         seconds, state, stash: [place, layer].
-        send: [place, place of the next stage, how the stage ends, layer].
+        send, link: [place, place of the next stage, how the stage ends, layer].
     """
 
     num_layers: int
@@ -30,6 +30,7 @@ class Case:
     stash: np.ndarray
     limit: float
     send: np.ndarray
+    link: np.ndarray
     few_in_flight: bool
     num_stages: int | None
 
@@ -52,6 +53,7 @@ class Case:
             self.num_microbatches,
             self.stage_s,
             lambda m, after, end: self.send[m, after, end],
+            lambda m, after, end: self.link[m, after, end],
             self.in_flight,
         )
         return plan_stages(line, num_stages=self.num_stages, below_s=below_s)
@@ -66,9 +68,10 @@ class Case:
             place = self.places[m]
             ends = HOST if (end - place.first) % place.host == 0 else INSIDE
             ends = END if end == place.end else ends
-            sent_s = self.send[m, after, ends, b - 1] if behind else 0.0
+            to = m, after, ends, b - 1
+            sent_s, link_s = (self.send[to], self.link[to]) if behind else (0.0, 0.0)
             trip_s += own_s + sent_s
-            period_s = max(period_s, own_s, sent_s / 2, trip_s / self.in_flight(behind))
+            period_s = max(period_s, own_s, link_s, trip_s / self.in_flight(behind))
             end, after = end - place.size, m
         if trip_s == math.inf:
             return math.inf
@@ -109,6 +112,8 @@ def cases(draw: st.DrawFn) -> Case:
         places += [Place(size, first, end, host) for size in sizes]
     rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
     shape = len(places), num_layers
+    send = rng.integers(0, 6, (len(places), len(places), 3, num_layers))
+    send = send * draw(st.sampled_from([0.0, 0.5, 2.0]))
     return Case(
         num_layers,
         ends[-1],
@@ -118,8 +123,8 @@ def cases(draw: st.DrawFn) -> Case:
         rng.integers(0, 5, shape) * 1.0,
         rng.integers(0, 3, shape) * 1.0,
         draw(st.sampled_from([math.inf, 20.0, 10.0, 5.0])),
-        rng.integers(0, 6, (len(places), len(places), 3, num_layers))
-        * draw(st.sampled_from([0.0, 0.5, 2.0])),
+        send,
+        send * rng.choice([0.5, 1.0], send.shape),
         draw(st.booleans()),
         draw(st.one_of(st.none(), st.integers(1, num_layers))),
     )
@@ -162,6 +167,7 @@ def even(num_microbatches: int, send_s: float, in_flight: int | None = None) -> 
         num_microbatches,
         lambda m, held: layers / 1.6**m,
         lambda m, after, end: np.full(8, send_s),
+        lambda m, after, end: np.full(8, send_s / 2),
         lambda behind: min(behind + 1, num_microbatches) if in_flight is None else in_flight,
     )
     found = plan_stages(line)
@@ -184,7 +190,8 @@ def refused(num_layers: int, num_devices: int, size: int, limit: float, asked: i
     """Whether layers that hold 2 bytes each fill no devices in stages of one size."""
     ones = np.ones((1, num_layers))
     places, send = [Place(size, 0, num_devices, 8)], np.zeros((1, 1, 3, num_layers))
-    case = Case(num_layers, num_devices, places, 1, ones, ones, ones, limit, send, True, asked)
+    ways = ones, ones, ones, limit, send, send
+    case = Case(num_layers, num_devices, places, 1, *ways, True, asked)
     return case.plan() is None
 
 
