@@ -1,9 +1,10 @@
 """Chooses the schedule of a pipeline: the shortest simulated step among those that fit.
 
-The search over shapes uses gpipe and 1f1b (`shardc.planner.shapes`). This module estimates every
-other family that runs on the winning shape, plans the best ones as they will run, and keeps the
-shortest step. It does the same for the pipeline that would be clearly faster with almost no bubble,
-if there is one. For `optimal` it then searches for a better order on the placement of the best.
+The search over shapes uses 1f1b and eager-1f1b (`shardc.planner.shapes`). This module estimates
+every other family that runs on the winning shape, plans the best ones as they will run, and keeps
+the shortest step. It does the same for the pipeline that would be clearly faster with almost no
+bubble, if there is one. For `optimal` it then searches for a better order on the placement of the
+best.
 """
 
 import functools

@@ -1,6 +1,8 @@
 """Prices of layers in microbatches in which they are not solved, against solved ones."""
 
+import functools
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -45,10 +47,12 @@ def step(weights: Any, x: jax.Array) -> Any:
     return jax.tree.map(jnp.subtract, weights, gradients), value
 
 
-def layer_costs(count: int) -> LayerCosts:
-    weights = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in itertools.pairwise(WIDTHS)]
-    x = jax.ShapeDtypeStruct((ROWS, WIDTHS[0]), jnp.float32)
-    module = import_function(step, (weights, x), {}, donate_argnums=0).module
+def layer_costs(
+    count: int, fn: Callable[..., Any] = step, widths: Sequence[int] = WIDTHS
+) -> LayerCosts:
+    weights = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in itertools.pairwise(widths)]
+    x = jax.ShapeDtypeStruct((ROWS, widths[0]), jnp.float32)
+    module = import_function(fn, (weights, x), {}, donate_argnums=0).module
     prepare(module)
     splits = Splits(module, None)
     found = find_layers(splits.cut_at(count, ()), [])
@@ -87,6 +91,55 @@ def test_no_solved_layer_stashes_less_than_its_bound(devices: int) -> None:
         assert least / devices <= costs.cost(view, count, point, kind).memory.stash_bytes
     assert sum(costs.least_stash(4, "user")) > 0
     assert costs.least_stash(4, "full") == [0.0] * len(costs.layers.starts)
+
+
+def skipping(weights: Any, x: jax.Array, to: int) -> Any:
+    """The first layer's output is also added `to` layers later."""
+
+    def loss(weights: Any) -> jax.Array:
+        h, outputs = x, []
+        for w in weights:
+            h = jnp.tanh(h @ w)
+            outputs.append(h)
+            h = h + outputs[0] if len(outputs) == to else h
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(jnp.subtract, weights, gradients), value
+
+
+def test_what_skips_layers_is_not_sent_between_them() -> None:
+    plain, skips = (
+        layer_costs(4, functools.partial(skipping, to=to), (128,) * 7).sends(4) for to in (0, 5)
+    )
+    output = ROWS // 4 * 128 * 4
+    assert plain.ahead[:-1] == plain.back[:-1] == (output,) * (len(plain.ahead) - 1)
+    assert len(plain.ahead) > 3
+    assert sum(skips.ahead) == sum(skips.back) == sum(plain.ahead) + 2 * output
+
+
+def dropping(weights: Any, x: jax.Array) -> Any:
+    """A mask for all rows, from random bits that are no function of a row."""
+
+    def loss(weights: Any) -> jax.Array:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+            bits = jnp.cumsum(jnp.sin(jnp.arange(h.size, dtype=jnp.float32)))
+            h = h * (bits > 0.0).reshape(h.shape)
+        return jnp.mean(h**2)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(jnp.subtract, weights, gradients), value
+
+
+def test_what_runs_before_the_microbatches_does_not_shrink_with_them() -> None:
+    costs, view = layer_costs(4, dropping), mesh_of((1,), range(1))
+    for kind in costs.layers.kinds:
+        few, many = (costs.cost(view, count, 0, kind).memory for count in (4, 16))
+        assert few.before_bytes == many.before_bytes == few.scaled(1 / 4).before_bytes
+        assert many.body_bytes < few.body_bytes
+    assert any(costs.cost(view, 4, 0, kind).memory.before_bytes for kind in costs.layers.kinds)
 
 
 def test_a_host_that_is_hidden_by_large_microbatches_shows_in_small_ones() -> None:
