@@ -18,7 +18,7 @@ from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.prices.transfer_prices import takes_turns
+from shardc.planner.prices.sends import Crossing, takes_turns
 from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
@@ -158,18 +158,17 @@ class IslandSearch:
             number, place = places[m]
             return self.prices[number].stage_s(place.size, count, held)
 
-        def send_s(m: int, after: int, end: int) -> Floats:
+        def crossing(m: int, after: int, end: int) -> Crossing:
             (number, place), (following, theirs) = places[m], places[after]
             if number != following:
-                return self._crossing_s(number, following, place.size, theirs.size, count)
-            return self.prices[number].send_s(place.size, theirs.size, end != INSIDE, count)
+                return self._crossing(number, following, place.size, theirs.size, count)
+            return self.prices[number].crossing(place.size, theirs.size, end != INSIDE, count)
 
         def link_s(m: int, after: int, end: int) -> Floats:
             (number, place), (following, theirs) = places[m], places[after]
-            both = number == following and takes_turns(
-                place.size, theirs.size, end != INSIDE, place.host
-            )
-            return send_s(m, after, end) * (1.0 if both else 0.5)
+            way, cut = crossing(m, after, end), (place.size, theirs.size, end != INSIDE)
+            shared = number == following and takes_turns(*cut, place.host)
+            return way.shared_s if shared else way.alone_s
 
         line = Line(
             num_layers=self.prices[0].num_layers,
@@ -177,19 +176,19 @@ class IslandSearch:
             places=tuple(place for _, place in places),
             num_microbatches=count,
             stage_s=stage_s,
-            send_s=send_s,
+            send_s=lambda m, after, end: crossing(m, after, end).trip_s,
             link_s=link_s,
             in_flight=lambda behind: self.prices[0].in_flight(asked.schedule, behind, count),
         )
         stages = None if self._options.stages == "auto" else self._options.stages
         return plan_stages(line, num_stages=stages, below_s=below_s)
 
-    def _crossing_s(self, number: int, following: int, size: int, after: int, count: int) -> Floats:
-        """As `StagePrices.send_s`, from the end of one island to the beginning of another."""
+    def _crossing(self, number: int, following: int, size: int, after: int, count: int) -> Crossing:
+        """As `StagePrices.crossing`, from the end of one island to the beginning of another."""
         behind, first = self._firsts[number + 1], self._firsts[following]
         source = mesh_of((size,), range(behind - size, behind))
         target = mesh_of((after,), range(first, first + after))
-        return self.prices[number].sent_s(count, self._model, source, target)
+        return self.prices[number].crossing_between(count, self._model, source, target)
 
     def _stages(
         self, asked: Asked, pipeline: Pipeline

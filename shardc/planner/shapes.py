@@ -186,8 +186,8 @@ class ShapeSearch:
         least_s = all_s * (1.0 + (count - 1) / key.num_stages)
         if hops:
             sizes = key.size, key.size
-            sent = [self.prices.send_s(*sizes, crosses, count)[:-1] for crosses in (False, True)]
-            least_s += hops * float(np.min(sent))
+            ways = [self.prices.crossing(*sizes, crosses, count) for crosses in (False, True)]
+            least_s += hops * min(float(np.min(way.trip_s[:-1])) for way in ways)
         return least_s
 
     def _far_s(self, found: Sequence[Found]) -> float:

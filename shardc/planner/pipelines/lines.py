@@ -7,8 +7,8 @@ from shardc.cluster import Cluster
 from shardc.plan.layout import Mesh
 from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.known_prices import KnownPrices
+from shardc.planner.prices.sends import takes_turns
 from shardc.planner.prices.stage_prices import StagePrices
-from shardc.planner.prices.transfer_prices import takes_turns
 from shardc.planner.proposal import Key
 from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 from shardc.solver.problem.problem import Floats
@@ -35,13 +35,13 @@ class KnownLines:
         per_node = self.cluster.num_devices_per_node
 
         def send_s(m: int, after: int, end: int) -> Floats:
-            return self.prices.send_s(sizes[m], sizes[after], end != INSIDE, count)
+            return self.prices.crossing(sizes[m], sizes[after], end != INSIDE, count).trip_s
 
         def link_s(m: int, after: int, end: int) -> Floats:
-            both = key.num_stages != 2 and takes_turns(
-                sizes[m], sizes[after], end != INSIDE, per_node
-            )
-            return send_s(m, after, end) * (1.0 if both else 0.5)
+            cut = sizes[m], sizes[after], end != INSIDE
+            way = self.prices.crossing(*cut, count)
+            shared = key.num_stages != 2 and takes_turns(*cut, per_node)
+            return way.shared_s if shared else way.alone_s
 
         return Line(
             num_layers=self.prices.num_layers,

@@ -18,6 +18,7 @@ from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.points import derived_from
 from shardc.planner.prices.ranges import Ranges, mixed_s
+from shardc.planner.prices.sends import Crossing
 from shardc.planner.prices.transfer_prices import Transfers
 from shardc.planner.prices.views import Views
 from shardc.schedule.registry import schedule_named
@@ -297,13 +298,15 @@ class KnownPrices:
             self._of_points[key] = Ranges.of(costs, count, self.costs.layers.shared)
         return self._of_points[key]
 
-    def send_s(self, size: int, after: int, crosses: bool, count: int) -> Floats:
-        """`Transfers.send_s`, by the nearest number of microbatches."""
-        return self._transfers.send_s(size, after, crosses, count, self.near(count, 1))
+    def crossing(self, size: int, after: int, crosses: bool, count: int) -> Crossing:
+        """`Transfers.crossing`, by the nearest number of microbatches."""
+        return self._transfers.crossing(size, after, crosses, count, self.near(count, 1))
 
-    def sent_s(self, count: int, model: CostModel, source: Mesh, target: Mesh) -> Floats:
-        """`send_s` between two meshes of any cluster."""
-        return self._transfers.between_s(count, model, source, target, self.near(count, 1))
+    def crossing_between(
+        self, count: int, model: CostModel, source: Mesh, target: Mesh
+    ) -> Crossing:
+        """`crossing` between two meshes of any cluster."""
+        return self._transfers.between(count, model, source, target, self.near(count, 1))
 
     def like_several(self, count: int, size: int) -> int:
         """The nearest number of microbatches above one for which stage functions exist, if it gives

@@ -8,7 +8,7 @@ cheapest way to meet a limit (Lagrange); its cost and memory are then arithmetic
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.program.stage_table import (
@@ -37,6 +37,7 @@ from shardc.planner.prices.derived import Amounts, More, amounts, own_stash
 from shardc.planner.prices.fixed_costs import FixedCosts
 from shardc.planner.prices.layer_cost import LayerCost
 from shardc.planner.prices.points import KEEPING, POINTS, free_point
+from shardc.planner.prices.sends import Sends, sends_of
 from shardc.planner.split_cache import Splits
 from shardc.solver.problem.problem import Problem
 from shardc.solver.solve_once import solve_once
@@ -47,27 +48,6 @@ GAP, EFFORT_S, TIME_LIMIT_S = 0.04, 0.5, 60.0  # of solving one layer
 TIMES = 2  # budgets of a program that may keep what it computes again
 type Cut = tuple[int, Recompute]  # microbatches, and what backward passes compute again
 PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, approximately
-
-
-@dataclass(frozen=True)
-class Sends:
-    """Bytes of whole values of one microbatch that the samples on both sides of each cut send and
-    receive."""
-
-    ahead: tuple[int, ...]
-    back: tuple[int, ...]
-
-    def seconds(
-        self, model: CostModel, source: Mesh, target: Mesh, ratio: float = 1.0
-    ) -> list[float]:
-        """Per sample, the seconds to send them from one mesh to another and back, for microbatches
-        `ratio` times as large."""
-        there, back_again = model.on(source), model.on(target)
-        return [
-            there.transfer_s(source, target, int(ahead * ratio))
-            + back_again.transfer_s(target, source, int(back * ratio))
-            for ahead, back in zip(self.ahead, self.back, strict=True)
-        ]
 
 
 class LayerCosts:
@@ -171,11 +151,11 @@ class LayerCosts:
         return self.samples(count) is not None
 
     def sends(self, count: int) -> Sends:
-        """The bytes sent from each sample to the next, in each of `count` microbatches."""
+        """What the samples send each other, in each of `count` microbatches."""
         if count not in self._sends:
             module = self.samples(count)
             assert module is not None
-            self._sends[count] = _sends(module, len(self.layers.starts))
+            self._sends[count] = sends_of(module, len(self.layers.starts))
         return self._sends[count]
 
     def cost(self, view: Mesh, count: int, point: int, sample: int) -> LayerCost:
@@ -298,31 +278,6 @@ def tie_breaker(problem: Problem) -> float:
     least_s = sum(float(cost.min()) for cost in problem.costs)
     most_bytes = sum(float(usage.max()) for usage in problem.usages)
     return TIE * least_s / max(most_bytes, 1.0)
-
-
-def _sends(outlined: Module, num_samples: int) -> Sends:
-    """The bytes sent and received at each cut between the stages of an outlined module."""
-    ahead, back = [0] * num_samples, [0] * num_samples
-    counted: set[tuple[int, str]] = set()
-    values = function_values(outlined)
-    made = {
-        spec.value: (stage, spec.num_bytes)
-        for stage, _, _, _, results in values
-        for spec in results
-        if spec.per_microbatch
-    }
-    for stage, _, _, args, _ in values:
-        for spec in args:
-            if spec.value not in made or (stage, spec.value) in counted:
-                continue
-            counted.add((stage, spec.value))
-            source, num_bytes = made[spec.value]
-            if source == stage:
-                continue
-            # It is sent past the stages between: they neither receive nor send it.
-            for cut in {min(source, stage), max(source, stage) - 1}:
-                (ahead if source < stage else back)[cut] += num_bytes
-    return Sends(tuple(ahead), tuple(back))
 
 
 def _stashed_twice(outlined: Module, num_samples: int) -> list[set[str]]:

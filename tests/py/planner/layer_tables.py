@@ -18,8 +18,8 @@ from shardc.plan.stages_spec import Recompute
 from shardc.planner.layer_samples import Layers
 from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.layer_cost import LayerCost
-from shardc.planner.prices.layer_costs import Sends
 from shardc.planner.prices.points import KEEPING, POINTS, Points, derived_from
+from shardc.planner.prices.sends import Sends, Sent
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 
@@ -164,7 +164,8 @@ class Tables:
 
     def sends(self, count: int) -> Sends:
         ahead, back = zip(*self.sent, strict=True)
-        return Sends(tuple(n // count for n in ahead), tuple(n // count for n in back))
+        there, home = ([n // count for n in each] for each in (ahead, back))
+        return Sends(tuple(map(Sent, there, there)), tuple(map(Sent, home, home)))
 
     # ---- a look at everything ----
 
@@ -190,29 +191,37 @@ class Tables:
                 for stage in reversed(range(len(sizes))):
                     first, end = ends[stage]
                     each_s = own_s(first, end - 1, sizes[stage], count, held[stage])
-                    send_s = sent[stage][self.kinds[end - 1]] if stage < len(sizes) - 1 else 0.0
-                    trip_s += each_s + send_s
-                    link_s = send_s * self._busy(sizes, stage)
+                    ahead_s, back_s = 0.0, 0.0
+                    if stage < len(sizes) - 1:
+                        ahead_s, back_s = sent[stage][self.kinds[end - 1]]
+                    trip_s += each_s + ahead_s + back_s
+                    shared = self._takes_turns(sizes, stage)
+                    link_s = ahead_s + back_s if shared else max(ahead_s, back_s)
                     period_s = max(period_s, each_s, link_s, trip_s / held[stage])
                 if trip_s < math.inf:
                     yield trip_s + (count - 1) * period_s, sizes
 
-    def _busy(self, sizes: Sequence[int], stage: int) -> float:
-        """The share of what crosses after a stage that takes the same way in or out: both ways of
-        whole nodes, or of what shares its node with two others; of two equal stages, one."""
+    def _takes_turns(self, sizes: Sequence[int], stage: int) -> bool:
+        """Whether what crosses after a stage, and its gradient, take the same way in or out: of
+        whole nodes, or of what shares its node with two others; not of two equal stages."""
         per_node, pair = self.machine.num_devices_per_node, sizes[stage : stage + 2]
         if (len(set(sizes)) == 1 and len(sizes) == 2) or len(pair) == 1:
-            return 0.5
+            return False
         crosses = sum(sizes[: stage + 1]) % per_node == 0
-        alone = max(pair) < per_node if crosses else sum(pair) == per_node
-        return 0.5 if alone else 1.0
+        return max(pair) >= per_node if crosses else sum(pair) != per_node
 
-    def _sent_s(self, sizes: Sequence[int], count: int) -> list[list[float]]:
+    def _sent_s(self, sizes: Sequence[int], count: int) -> list[list[tuple[float, float]]]:
         """Per stage and kind of its last layer, to the next stage and back."""
         ends = list(itertools.accumulate(sizes, initial=0))
         meshes = [mesh_of((b - a,), range(a, b)) for a, b in itertools.pairwise(ends)]
-        model, sends = CostModel(self.machine), self.sends(count)
-        return [sends.seconds(model, a, b) for a, b in itertools.pairwise(meshes)]
+        model = CostModel(self.machine)
+        return [
+            [
+                (model.transfer_s(a, b, ahead // count), model.transfer_s(b, a, back // count))
+                for ahead, back in self.sent
+            ]
+            for a, b in itertools.pairwise(meshes)
+        ]
 
     def _stage_s(self, first: int, last: int, size: int, count: int, held: int) -> float:
         """The fastest way to run a stage that fits: on one view, each layer at a point, or as large

@@ -6,7 +6,7 @@ import pytest
 
 from shardc.cluster import Cluster
 from shardc.cost.submeshes import mesh_of
-from shardc.planner.prices.transfer_prices import takes_turns
+from shardc.planner.prices.sends import takes_turns
 from shardc.planner.schedules.ports import outermost, ports
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import simulate

@@ -20,8 +20,9 @@ from shardc.planner.layer_samples import Layers
 from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.hopes import Hopes
 from shardc.planner.prices.layer_cost import LayerCost
-from shardc.planner.prices.layer_costs import Sends, tie_breaker
+from shardc.planner.prices.layer_costs import tie_breaker
 from shardc.planner.prices.points import KEEPING, POINTS, Points
+from shardc.planner.prices.sends import Sends, Sent
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import Views, stage_views
 from shardc.planner.promising import Promising
@@ -113,7 +114,8 @@ class MadeUp:
         return count not in self.refused
 
     def sends(self, count: int) -> Sends:
-        return Sends((self.send_bytes // count,), (self.send_bytes // count,))
+        sent = Sent(self.send_bytes // count, self.send_bytes // count)
+        return Sends((sent,), (sent,))
 
 
 def cluster(nodes: int, per_node: int) -> Cluster:
