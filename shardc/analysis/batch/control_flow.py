@@ -46,7 +46,8 @@ class RegionFlow:
         limits: the number of microbatches must divide each of these.
         strip_mined: first result of a loop whose iterations are shared out -> how.
         waiting: sums over the batch that an iteration needs complete; values that depend on them
-            have sweep 1. None: such a loop is refused.
+            have sweep 1. Such a loop works on parts only once it is split (loop fission). None:
+            such a loop is refused.
     """
 
     carries: list[State]
@@ -70,18 +71,27 @@ class RegionFlow:
 
 
 def analyse(
-    op: ir.Operation, states: list[State], captured: Mapping[ir.Value, State], rules: Rules
+    op: ir.Operation,
+    states: list[State],
+    captured: Mapping[ir.Value, State],
+    rules: Rules,
+    *,
+    may_wait: bool = False,
 ) -> RegionFlow | None:
     """The states inside an op of control flow; None if it cannot work on parts of the batch.
 
     Args:
         states: of the operands, all of sweep 0.
         captured: states of the values from outside that the regions use.
+        may_wait: whether iterations of a loop may need complete sums over the batch, collected in
+            `waiting`; a loop that can be strip-mined does not wait.
     """
     if op.name != "stablehlo.while":
         return analyse_branch(op, states, captured, rules)
-    found = analyse_loop(op, states, captured, rules)
-    return found if found is not None else _analyse_strip_mined(op, states, captured, rules)
+    found = analyse_loop(op, states, captured, rules, may_wait=may_wait)
+    if found is not None and not found.waiting:
+        return found
+    return _analyse_strip_mined(op, states, captured, rules) or found
 
 
 def analyse_loop(
@@ -94,12 +104,8 @@ def analyse_loop(
 ) -> RegionFlow | None:
     """Iterates the states around a `stablehlo.while` to a fixed point; None if there is none.
 
-    An invariant initial value of a varying carry is cut; zeros may become a partial sum.
-
-    Args:
-        states: of the operands, all of sweep 0.
-        captured: states of the values from outside that the regions use.
-        may_wait: whether iterations may need complete sums over the batch, collected in `waiting`.
+    An invariant initial value of a varying carry is cut; zeros may become a partial sum. Arguments
+    as for `analyse`.
     """
     condition, block = (region.blocks[0] for region in op.regions)
     unsettled = {p for p, v in enumerate(op.operands) if is_zero(v) and states[p] == INVARIANT}
@@ -122,7 +128,8 @@ def analyse_loop(
         if agreed == carries and not unsettled:
             done = _run_block(condition, loop, set())
             loop.give(op, carries)
-            return loop if done == [INVARIANT] else None
+            earlier = WAITING in carries and not loop.waiting  # sums of earlier iterations alone
+            return loop if done == [INVARIANT] and not earlier else None
         if agreed == carries:  # a carry that is still invariant need not stay zero
             unsettled = set()
         unsettled = {p for p in unsettled if agreed[p] == INVARIANT}

@@ -64,6 +64,8 @@ class BatchFlow:
         wholes: (op, value): uses of a varying value that need all of it.
         cuts: op -> the factor of it that the microbatches cut.
         loops: loop or branch that works on parts -> the dataflow inside.
+        waiting_loops: loop whose iterations need complete sums over the batch -> the dataflow
+            inside; fission makes it work on parts.
         limits: op -> a number that the number of microbatches must divide.
         blocked: heavy ops and control flow that have to wait for the whole batch.
         region_flows: the dataflow inside control flow, by op and states of its operands.
@@ -81,6 +83,7 @@ class BatchFlow:
     wholes: set[tuple[int, int]] = field(default_factory=set)
     cuts: dict[int, FactorCut] = field(default_factory=dict)
     loops: dict[int, RegionFlow] = field(default_factory=dict)
+    waiting_loops: dict[int, RegionFlow] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     blocked: list[int] = field(default_factory=list)
     region_flows: dict[tuple[int, tuple[State, ...]], RegionFlow | None] = field(
@@ -174,7 +177,8 @@ class BatchFlow:
             State(Kind.VARYING, 0, Cut(self.batch_args[a])) if a in self.batch_args else INVARIANT
             for a in range(graph.num_args)
         ]
-        self.sums, self.wholes, self.cuts, self.loops = {}, set(), {}, {}
+        self.sums, self.wholes, self.cuts = {}, set(), {}
+        self.loops, self.waiting_loops = {}, {}
         self.limits, self.blocked = {}, []
         self.needed: set[int] = set()
         for i in range(len(graph.ops)):
@@ -245,10 +249,14 @@ class BatchFlow:
         known, key = self.region_flows, (i, tuple(states))
         if key not in known:
             rules = self.program.inner_rules
-            known[key] = analyse_control_flow(op, states[:count], captured, rules)
-            if (inside := known[key]) is not None:
+            inside = analyse_control_flow(op, states[:count], captured, rules, may_wait=True)
+            if inside is not None and not inside.waiting:
                 take_parts(op, inside, captured)
+            known[key] = inside
         loop = known[key]
+        if loop is not None and loop.waiting:
+            self.waiting_loops[i] = loop
+            return None
         if loop is not None and sweep < LATE:
             self.loops[i] = loop
             self.limits[i] = common_parts(loop.limits)

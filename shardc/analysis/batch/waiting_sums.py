@@ -1,11 +1,10 @@
 """Loops whose iterations need complete sums over the batch, and which sums."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from shardc.analysis.batch.batch_state import State
-from shardc.analysis.batch.control_flow import RegionFlow, analyse_loop
+from shardc.analysis.batch.control_flow import RegionFlow
 from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.loops.row_loop import RowLoop, row_loop
 from shardc.ir.attributes import SHARDING
@@ -30,28 +29,21 @@ class WaitingSums:
 
 
 def waiting_sums(flow: BatchFlow) -> WaitingSums | None:
-    """The first refused loop of a step that fission could split; None if there is none: iterations
-    need more of the batch than sums, say, or a sum depends on earlier iterations."""
-    graph = flow.program.graph
-    for i, op in enumerate(graph.ops):
-        states = [replace(flow.states[u], sweep=0) for u in graph.uses[i]]
-        if op.name == "stablehlo.while" and i not in flow.loops and any(s.varies for s in states):
-            found = _of_loop(flow, i, states)
-            if found is not None:
-                return found
+    """The first loop of a step that fission could split; None if there is none: iterations need
+    more of the batch than sums, say, or a sum depends on earlier iterations."""
+    for i, found in flow.waiting_loops.items():
+        if any(flow.states[u].varies for u in flow.program.graph.uses[i]):
+            sums = _of_loop(flow.program.graph.ops[i], found)
+            if sums is not None:
+                return sums
     return None
 
 
-def _of_loop(flow: BatchFlow, i: int, states: list[State]) -> WaitingSums | None:
-    graph, op = flow.program.graph, flow.program.graph.ops[i]
-    count = len(op.operands)
-    outside = [graph.values[u] for u in graph.uses[i][count:]]
-    captured = dict(zip(outside, states[count:], strict=True))
-    found = analyse_loop(op, states[:count], captured, flow.program.inner_rules, may_wait=True)
+def _of_loop(op: ir.Operation, found: RegionFlow) -> WaitingSums | None:
     loop = row_loop(op)
-    if found is None or loop is None or not found.waiting or SHARDING in op.attributes:
+    if loop is None or SHARDING in op.attributes:
         return None  # its sharding attribute lists all carried values
-    sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting))
+    sums = list(dict.fromkeys(_nearer(value, found) for value in found.waiting or ()))
     late = [p for p, state in enumerate(found.carries) if state.sweep > 0]
     inside = [*loop.body.arguments, *(r for each in loop.body for r in each.operation.results)]
     return WaitingSums(loop, sums, late) if late and set(sums) <= set(inside) else None
