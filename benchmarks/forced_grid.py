@@ -27,7 +27,7 @@ from shardc.errors import InfeasibleError
 from shardc.importer.from_file import import_file
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
-from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.prices.points import derived_from
 from shardc.planner.proposal import distinct
@@ -118,7 +118,7 @@ def row_of(name: str, module: Module, cluster: Cluster, most_stages: int, num_pl
             continue
         meshes = proposal.shape.meshes
         words = _print(len(meshes), meshes[0].shape, proposal.shape.num_microbatches)
-        answer = planner.tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
+        answer = planner.tried.plan(proposal, BUDGET.final)
         exact_s = answer.seconds if isinstance(answer, Candidate) else None
         planned.append({"shape": words, "estimate_s": proposal.step_time_s, "exact_s": exact_s})
         if exact_s is not None and exact_s < forced_s:

@@ -1,7 +1,7 @@
 """What measured runs ask of their devices, and their step times under any cluster, uncompiled.
 
 `CostModel` prices calls of functions and transfers, and the schedule is simulated, as for any plan
-of shardc's (`planner/step_time.py`).
+of shardc's (`planner/schedules/step_time.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from shardc.cost.model import CostModel
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import Asked, Collective, StageReport
-from shardc.planner.step_time import stage_times
+from shardc.planner.schedules.step_time import stage_times
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.simulate import lengths
 from shardc.schedule.tasks import BACKWARD, FORWARD, Schedule, TaskGraph

@@ -21,8 +21,6 @@ from shardc.plan.function_kind import Phase
 from shardc.planner.split_cache import Splits
 from shardc.solver.solve import LimitError
 
-# Total ops of the shapes planned exactly, with and without ranking estimates.
-RANKED_OPS, UNRANKED_OPS = 12_000, 40_000
 MOST_EARLIER = 0.5  # share of the FLOPs that sweeps before a pipeline may have
 
 

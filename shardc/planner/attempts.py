@@ -22,6 +22,7 @@ from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import RULES, PipelineShape
 from shardc.plan.stages_spec import Recompute
 from shardc.planner.allowed_request import print_request, ways_out
+from shardc.planner.budget import BUDGET, Effort
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
 from shardc.planner.shapes import FAR, NEAR
@@ -31,13 +32,7 @@ from shardc.schedule.registry import schedule_named
 from shardc.solver.interrupt import poll, poll_between
 from shardc.solver.solve import LimitError
 
-# Solver limits for a stage while shapes compete, and for the winning shape. Stages with more ops
-# get proportionally more effort: a scan of all of them takes that much longer.
-CHOOSING_GAP, CHOOSING_EFFORT_S = 0.05, 5.0
-FINAL = FINAL_GAP, FINAL_EFFORT_S = 0.01, 20.0
-OPS_FOR_EFFORT = 8_000
 LESS: tuple[Recompute, ...] = "none", "selective"  # recomputation than a program says
-FIRST_SHARE, SHARE = 0.25, 0.85  # of the time limit, of the rest: for planning one shape
 SEARCH = "search"  # the proposer of shapes that the search found
 RERAISE = "SHARDC_RERAISE"  # environment variable: a bug in planning a shape ends planning
 
@@ -95,8 +90,8 @@ class Attempts:
 
     def _solving_s(self) -> float:
         """Seconds for one shape; the first gets some even if none are left."""
-        least_s = FIRST_SHARE * self.options.time_limit_s if self.best is None else 1.0
-        return max(SHARE * (self.options.time_limit_s - self.seconds_spent()), least_s)
+        least_s = BUDGET.first_share * self.options.time_limit_s if self.best is None else 1.0
+        return max(BUDGET.share * (self.options.time_limit_s - self.seconds_spent()), least_s)
 
     def num_ops(self, shape: PipelineShape) -> int:
         """Ops in all of its stages."""
@@ -134,6 +129,10 @@ class Attempts:
         """Whether the remaining time covers the longest shape so far."""
         return self.seconds_spent() + self._longest_s < self.options.time_limit_s
 
+    def share_spent(self) -> float:
+        """The spent share of the search's time."""
+        return self.seconds_spent() / (BUDGET.searching_share * self.options.time_limit_s)
+
     def _outline(self, shape: PipelineShape) -> Module:
         """The stage functions of a shape; the last are cached for other meshes and schedules."""
         split_backward = schedule_named(shape.schedule).split_backward
@@ -160,13 +159,13 @@ class Attempts:
             return bug
 
     def plan(
-        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float = math.inf
+        self, proposal: Proposal, effort: Effort, cutoff_s: float = math.inf
     ) -> Candidate | InfeasibleError | BugError:
         """Plans a shape exactly, and keeps it if it is the best; returns the error if it does not
         fit, or if shardc fails."""
         return self._unless_it_fails(
             shape_words(proposal.shape),
-            functools.partial(self._plan, proposal, gap, effort_s, cutoff_s),
+            functools.partial(self._plan, proposal, effort, cutoff_s),
         )
 
     def keep_more(self) -> None:
@@ -183,11 +182,11 @@ class Attempts:
                 return  # nothing to leave out
             more = shape.recomputing([rule] * stages, [0] * stages)
             proposal = replace(self.best.proposal, shape=more)
-            if isinstance(self.plan(proposal, *FINAL, self.best_s), Candidate):
+            if isinstance(self.plan(proposal, BUDGET.final, self.best_s), Candidate):
                 return
 
     def _plan(
-        self, proposal: Proposal, gap: float, effort_s: float, cutoff_s: float
+        self, proposal: Proposal, effort: Effort, cutoff_s: float
     ) -> Candidate | InfeasibleError:
         poll_between()
         start_s = time.monotonic()
@@ -199,7 +198,7 @@ class Attempts:
             f" microbatch{'es' * (shape.num_microbatches > 1)}{self._best_so_far()}"
         )
         try:
-            found = self._planned(proposal, gap=gap, effort_s=effort_s, cutoff_s=cutoff_s)
+            found = self._planned(proposal, effort=effort, cutoff_s=cutoff_s)
         except InfeasibleError as error:
             if isinstance(error, LimitError):
                 missing = proposal.judged(SEARCH, error.missing_bytes)
@@ -228,23 +227,22 @@ class Attempts:
         self,
         proposal: Proposal,
         *,
-        gap: float = CHOOSING_GAP,
-        effort_s: float = CHOOSING_EFFORT_S,
+        effort: Effort = BUDGET.competing,
         cutoff_s: float = math.inf,
         ignored: Sequence[str] = (),
     ) -> Candidate:
         outlined = self._outline(proposal.shape)
         num_ops = self.num_ops(proposal.shape)
         self._ops, self._most_ops = self._ops + num_ops, max(self._most_ops, num_ops)
-        effort_s *= max(1.0, num_ops / len(proposal.shape.meshes) / OPS_FOR_EFFORT)
+        times = max(1.0, num_ops / len(proposal.shape.meshes) / BUDGET.ops_for_effort)
         return plan_exactly(
             outlined,
             proposal,
             self.cluster,
             self.options,
             time_limit_s=self._solving_s(),
-            effort_s=effort_s,
-            gap=gap,
+            effort_s=times * effort.effort_s,
+            gap=effort.gap,
             cutoff_s=cutoff_s,
             ignored=ignored,
         )
@@ -264,9 +262,9 @@ class Attempts:
         return error
 
 
-def gap_and_effort(alone: bool) -> tuple[float, float]:
-    """The limits for a shape without competitors, or with some."""
-    return FINAL if alone else (CHOOSING_GAP, CHOOSING_EFFORT_S)
+def effort_of(alone: bool) -> Effort:
+    """The effort for a shape without competitors, or with some."""
+    return BUDGET.final if alone else BUDGET.competing
 
 
 def shape_words(shape: PipelineShape) -> str:

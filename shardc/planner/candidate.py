@@ -37,7 +37,7 @@ from shardc.planner.record.residency_notes import (
     kept_values,
     residency_notes,
 )
-from shardc.planner.step_time import StepTime, step_time
+from shardc.planner.schedules.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.tasks import print_lanes
 from shardc.solver.solve import LimitError

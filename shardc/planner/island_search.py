@@ -18,6 +18,7 @@ from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.budget import BUDGET
 from shardc.planner.prices.sends import Crossing, takes_turns
 from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
@@ -25,11 +26,6 @@ from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
 from shardc.solver.problem.problem import Floats
-
-MOST_ORDERED = 3  # islands that are tried in every order; more only in two orders
-WANTED, COUNTS = 2, 8  # pipelines to find, and numbers of microbatches to try
-WORK = 40_000_000  # of pricing, on all islands together; see `LayerCosts.work`
-OPENING = 0.7  # share for pricing layers on submeshes; the rest settles the best pipelines
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class IslandSearch:
         self.prices = [search.prices for search in alone]
         self._splits, self._options = splits, options
         usual = by_use([count for count in counts if count > 1], cluster, splits.rows)
-        self._counts = [*_apart(usual)[:COUNTS], 1]
+        self._counts = [*_apart(usual)[: BUDGET.counts_of_islands], 1]
         self._schedules, self._spent = list(schedules), spent
         self._model = CostModel(cluster)
         sizes = [island.num_devices for island in cluster.islands]
@@ -94,7 +90,7 @@ class IslandSearch:
         found: list[tuple[Asked, Pipeline]] = []
         left = list(self._questions())
         best = self._best_of(left)
-        while best is not None and len(found) < WANTED:
+        while best is not None and len(found) < BUDGET.wanted_of_islands:
             poll_between()
             asked, pipeline = best
             left.remove(asked)
@@ -115,13 +111,13 @@ class IslandSearch:
 
     def _may_ask(self, share: float) -> bool:
         work = sum(prices.work for prices in self.prices)
-        return work < share * WORK and self._spent() < 1.0
+        return work < share * BUDGET.pricing_work_of_islands and self._spent() < 1.0
 
     def _open(self) -> None:
         """Prices the layers on submeshes of every island, whole ones first."""
         for number, prices in enumerate(self.prices):
             for size in reversed(prices.sizes):
-                share = OPENING * (number + 1) / len(self.prices)
+                share = BUDGET.opening * (number + 1) / len(self.prices)
                 if self._may_ask(share) or not prices.open_sizes():
                     prices.open_size(size, self._first(number))
 
@@ -132,7 +128,7 @@ class IslandSearch:
             for length in range(2, len(numbers) + 1)
             for order in itertools.permutations(numbers, length)
         )
-        if len(numbers) > MOST_ORDERED:
+        if len(numbers) > BUDGET.most_ordered:
             orders = iter([tuple(numbers), tuple(reversed(numbers))])
         for order in orders:
             for count in self._counts:
@@ -210,7 +206,7 @@ class IslandSearch:
         for number, stage in stages:
             prices = self.prices[number]
             new |= prices.has(asked.num_microbatches) and prices.settle(*stage)
-        for number, (size, *_) in stages if not new and self._may_ask(OPENING) else ():
+        for number, (size, *_) in stages if not new and self._may_ask(BUDGET.opening) else ():
             new |= self.prices[number].open_doubtful(size, self._first(number))
         return new
 

@@ -11,8 +11,8 @@ from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
 from shardc.planner.attempts import Progress
+from shardc.planner.budget import BUDGET
 from shardc.planner.search import Planner
-from shardc.planner.shapes import WANTED
 from shardc.solver.interrupt import finish
 
 
@@ -50,7 +50,7 @@ def search_program(
     cluster: Cluster,
     options: PlanOptions,
     progress: Progress | None = None,
-    wanted: int = WANTED,
+    wanted: int = BUDGET.wanted,
 ) -> tuple[Planner, Plan | InfeasibleError]:
     """The search that found the best plan, and the plan, or why none fits.
 

@@ -16,13 +16,14 @@ from shardc.ir.walk import body, functions, main_function
 from shardc.options import PlanOptions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.shape import PipelineShape
+from shardc.planner.budget import BUDGET
 from shardc.planner.island_search import IslandSearch
 from shardc.planner.layer_samples import find_layers, layer_loops
 from shardc.planner.prices.layer_costs import LayerCosts
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.prices.views import stage_views
-from shardc.planner.proposal import MOST, Found, Key, Proposal, by_use
-from shardc.planner.shapes import WANTED, ShapeSearch
+from shardc.planner.proposal import Found, Key, Proposal, by_use
+from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.solver.solve import LimitError
 
@@ -85,9 +86,9 @@ class Promising:
 def microbatch_counts(
     module: Module, splits: Splits, loop_cuts: tuple[int, ...], cluster: Cluster
 ) -> list[int] | MicrobatchRefusal:
-    """All possible numbers of microbatches up to `MOST`, ascending; the refusal if
-    neither a usual number nor any of `PRIMES` can split it."""
-    counts = [n for n in divisors(splits.batch_parts) if n <= MOST]
+    """All possible numbers of microbatches within the budget, ascending; the refusal if neither a
+    usual number nor any of `PRIMES` can split it."""
+    counts = [n for n in divisors(splits.batch_parts) if n <= BUDGET.most_microbatches]
     usual = by_use(counts[1:], cluster, splits.rows)[:1]
     if usual and isinstance(splits.try_at(usual[0], loop_cuts), Module):
         return counts
@@ -102,7 +103,8 @@ def microbatch_counts(
         with module.context:
             arguments = body(main_function(module.operation)).arguments
             rows = math.gcd(*(shape_of(arguments[a])[dim] for a, dim in dims.items()))
-            return [n for n in divisors(rows) if n <= MOST] or [1]  # a batch without rows
+            found = [n for n in divisors(rows) if n <= BUDGET.most_microbatches]
+            return found or [1]  # a batch without rows
     assert refusal is not None
     return refusal
 
@@ -115,7 +117,7 @@ def promising_shapes(
     schedules: Sequence[str],
     spent: Callable[[], float],
     note: Callable[[MicrobatchRefusal], None],
-    wanted: int = WANTED,
+    wanted: int = BUDGET.wanted,
 ) -> Promising | StageRefusal | None:
     """Searches all open choices of stages, submeshes, views, microbatches and schedules.
 

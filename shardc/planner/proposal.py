@@ -20,13 +20,13 @@ from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import RULES, PipelineShape
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.budget import BUDGET
 from shardc.planner.prices.derived import shares
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 from shardc.solver.pipeline.stages import Pipeline
 
-MOST = 4096  # microbatches considered; the host launches each of their programs
 PER_ROOT = 16  # initial guess of microbatches, per square root of the number of devices
 
 
@@ -331,7 +331,7 @@ def counts_to_fit(
         return
     # At best, everything but the state shrinks with the microbatches.
     over = (least_bytes - state_bytes) / (limit_bytes - state_bytes)
-    larger = [more for more in divisors(parts) if count < more <= MOST]
+    larger = [more for more in divisors(parts) if count < more <= BUDGET.most_microbatches]
     for more in larger:
         if more >= count * over and (more >= 2 * count or more == larger[-1]):
             yield more

@@ -24,8 +24,6 @@ from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
 from shardc.planner.allowed_request import (
-    RANKED_OPS,
-    UNRANKED_OPS,
     check_stages,
     most_microbatches,
     most_stages,
@@ -33,7 +31,8 @@ from shardc.planner.allowed_request import (
     state_bytes,
     state_too_large,
 )
-from shardc.planner.attempts import FINAL, Attempts, Progress, gap_and_effort
+from shardc.planner.attempts import Attempts, Progress, effort_of
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import (
@@ -50,14 +49,11 @@ from shardc.planner.proposal import (
 from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.record.search_notes import search_notes
 from shardc.planner.schedules.choice import choose_schedule
-from shardc.planner.shapes import FAR, WANTED
+from shardc.planner.shapes import FAR
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import AUTO, schedule_to_run
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
-
-MOST_PLANNED, MOST_TRIED = 3, 9  # shapes planned exactly, if they fit and if they do not
-SEARCHING = 0.7  # share of the time limit after which no more layers are priced
 
 
 class Planner:
@@ -75,7 +71,7 @@ class Planner:
         cluster: Cluster,
         options: PlanOptions,
         progress: Progress | None = None,
-        wanted: int = WANTED,
+        wanted: int = BUDGET.wanted,
         cast_once: bool = True,
     ) -> None:
         self.module, self.cluster = module, cluster
@@ -123,10 +119,10 @@ class Planner:
                 self._plan_whole(views)
             elif not self.tried.has_any:
                 self._plan_each(self._even())
-            most_ops = UNRANKED_OPS if self.promising is None else RANKED_OPS
+            most_ops = BUDGET.unranked_ops if self.promising is None else BUDGET.ranked_ops
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
-            if best is not None and best.gap > FINAL[0]:
-                self.tried.plan(best.proposal, *FINAL)
+            if best is not None and best.gap > BUDGET.final.gap:
+                self.tried.plan(best.proposal, BUDGET.final)
             self.tried.keep_more()
             if self.chooses:
                 asked = self.asked_chunks, self.asked_slices, self.limit, self.unmet, self.orders
@@ -219,24 +215,24 @@ class Planner:
 
     def _plan_each(self, proposals: Sequence[Proposal]) -> None:
         """Plans shapes unless estimated to be slower than the best, while there is time."""
-        gap, effort_s = gap_and_effort(len(proposals) == 1)
+        effort = effort_of(len(proposals) == 1)
         for proposal in proposals:
             slow = proposal.step_time_s > FAR * self.tried.best_s
-            full = self.tried.best is not None and not self.tried.may_plan_another(UNRANKED_OPS)
-            if not (slow or full):
-                self.tried.plan(proposal, gap, effort_s)
+            more = self.tried.best is None or self.tried.may_plan_another(BUDGET.unranked_ops)
+            if more and not slow:
+                self.tried.plan(proposal, effort)
 
     def _plan_whole(self, views: list[Mesh]) -> None:
         """Plans one stage on each view, in the fewest microbatches that fit."""
-        gap, effort_s = gap_and_effort(len(views) == 1)
+        effort = effort_of(len(views) == 1)
         count: int | None = self._first_count()
         while count is not None:
             for number, proposal in enumerate(self._whole_proposals(count, views)):
-                if number > 0 and not self.tried.may_plan_another(UNRANKED_OPS):
+                if number > 0 and not self.tried.may_plan_another(BUDGET.unranked_ops):
                     break
                 if proposal in self.tried.judged:
                     continue
-                found = self.tried.plan(proposal, gap, effort_s, self.tried.best_s)
+                found = self.tried.plan(proposal, effort, self.tried.best_s)
                 if isinstance(found, LimitError) and found.peak_bytes is None:
                     break  # too large under any split over the devices
             count = self._next_count(count) if self.tried.best is None else None
@@ -271,7 +267,7 @@ class Planner:
                 self.cluster,
                 self.options,
                 self.schedules,
-                lambda: self.tried.seconds_spent() / (SEARCHING * self.options.time_limit_s),
+                self.tried.share_spent,
                 lambda refusal: self._note_fewer("microbatches", 1, refusal),
                 self.wanted,
             )
@@ -306,25 +302,25 @@ class Planner:
         first = next(iter(promising.found), None)
         if first is None or not self.tried.is_far_behind(first):
             return
-        if self.tried.best is None or self.tried.may_plan(first, RANKED_OPS):
-            more = promising.search.widened(MOST_TRIED, self.tried.best_s)
+        if self.tried.best is None or self.tried.may_plan(first, BUDGET.ranked_ops):
+            more = promising.search.widened(BUDGET.most_tried, self.tried.best_s)
             known = {each.key for each in promising.found}
             self._plan_found(promising, [each for each in more if each.key not in known])
 
     def _plan_found(self, promising: Promising, found: Sequence[Found]) -> None:
-        planned, tried, waiting = 0, 0, distinct(found, MOST_TRIED)
-        while waiting and tried < MOST_TRIED:
+        planned, tried, waiting = 0, 0, distinct(found, BUDGET.most_tried)
+        while waiting and tried < BUDGET.most_tried:
             each, tried, better_s = waiting.pop(0), tried + 1, self.tried.best_s
             if self.tried.best is not None:
-                slow = self.tried.is_beaten(each)
-                if slow or planned == MOST_PLANNED or not self.tried.may_plan(each, RANKED_OPS):
+                enough = self.tried.is_beaten(each) or planned == BUDGET.most_planned
+                if enough or not self.tried.may_plan(each, BUDGET.ranked_ops):
                     break
             proposal = promising.search.proposal(each)
             if proposal is not None:
                 if self.base != self.schedule:
                     proposal = with_schedule(proposal, self.splits, self.schedule, self.options)
-                effort = gap_and_effort(2 * self.tried.num_ops(proposal.shape) > RANKED_OPS)
-                answer = self.tried.plan(proposal, *effort, better_s)
+                effort = effort_of(2 * self.tried.num_ops(proposal.shape) > BUDGET.ranked_ops)
+                answer = self.tried.plan(proposal, effort, better_s)
                 planned += isinstance(answer, Candidate)
                 if isinstance(answer, LimitError):
                     waiting = promising.with_smaller(waiting, each, answer)
@@ -339,9 +335,9 @@ class Planner:
         times = {mesh: prices.all_s(mesh, count) for mesh in prices.open_views(len(own.device_ids))}
         for mesh, mesh_s in times.items():
             near = mesh != own and mesh_s <= FAR * times.get(own, 0.0)
-            if near and self.tried.may_plan_another(RANKED_OPS):
+            if near and self.tried.may_plan_another(BUDGET.ranked_ops):
                 proposal = best.proposal.on((mesh,))
-                self.tried.plan(proposal, *gap_and_effort(False), self.tried.best_s)
+                self.tried.plan(proposal, effort_of(False), self.tried.best_s)
 
     def _can_split(self, count: int) -> bool:
         refusal = self.splits.refusal(count)

@@ -18,6 +18,7 @@ from shardc.cluster import Cluster
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.shape import PipelineShape
+from shardc.planner.budget import BUDGET
 from shardc.planner.pipelines.found_stages import FoundStages
 from shardc.planner.pipelines.lines import KnownLines, Lines
 from shardc.planner.pipelines.unequal import UnequalStages
@@ -28,20 +29,15 @@ from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import Pipeline
 
-WANTED, LEAST = 4, 2  # shapes to price exactly: at most; and at least, unless they are FAR
 NEAR, FAR = 1.005, 1.05  # a shape estimated slower than the best by this factor is not worth more
-WORK = 20_000_000  # of pricing, for one search; see `LayerCosts.work`
-OPENING = 0.7  # share of the budget for unexplored views; the rest settles the best shapes
-DOUBTFUL = 1.3  # the same for views in doubt, of sizes that lead
 CLOSER = 0.99  # of an earlier limit of memory, that turned out too high again
-NEED = 3.0  # the same for points that hold less, while no shape was found that fits
 
 
 class ShapeSearch:
     """Searches the shapes of one program on one cluster.
 
     Args:
-        wanted: number to price exactly: if it is `WANTED`, those near the best, else all.
+        wanted: number to price exactly: if it is `Budget.wanted`, those near the best, else all.
 
     Attributes:
         prices: of stages.
@@ -59,7 +55,7 @@ class ShapeSearch:
         whole_counts: Sequence[int],
         schedules: Sequence[str],
         spent: Callable[[], float],
-        wanted: int = WANTED,
+        wanted: int = BUDGET.wanted,
     ) -> None:
         self.prices, self.splits = prices, splits
         self.cluster, self.options = cluster, options
@@ -68,7 +64,7 @@ class ShapeSearch:
         self.exhausted = False
         self._spent = spent
         self._lines = Lines(prices, cluster, self._may_ask)
-        self._wanted, self._ranking = wanted, wanted != WANTED
+        self._wanted, self._ranking = wanted, wanted != BUDGET.wanted
         self._until_s = 0.0
 
     def run(self) -> list[Found]:
@@ -95,7 +91,7 @@ class ShapeSearch:
             if rounds == 0 and self.least_s(key) > least_s * (1.0 + 1e-9):
                 heapq.heappush(queue, _entry(self.least_s(key), number, key, 0))
                 continue  # its size was priced meanwhile
-            may_open = self._may_ask(OPENING if found or unsure else NEED)
+            may_open = self._may_ask(BUDGET.opening if found or unsure else BUDGET.until_one_fits)
             pipeline = self._lines.equal(key)
             hope = self._hope(key, pipeline) if may_open else None
             if hope is not None and hope.step_time_s <= least_s * (1.0 + 1e-9) and rounds:
@@ -147,11 +143,11 @@ class ShapeSearch:
 
     def _may_ask(self, share: float = 1.0) -> bool:
         """Whether less than this share of the budget is spent."""
-        return self.prices.work < share * WORK and self._spent() < max(1.0, share)
+        return self.prices.work < share * BUDGET.pricing_work and self._spent() < max(1.0, share)
 
     def _open(self, key: Key) -> bool:
         """Prices the layers on views of a shape's size, if the budget allows; whether it did."""
-        if not self._may_ask(OPENING):
+        if not self._may_ask(BUDGET.opening):
             self.exhausted = True
             return False
         first = self._first(key)
@@ -192,7 +188,7 @@ class ShapeSearch:
 
     def _far_s(self, found: Sequence[Found]) -> float:
         """Seconds above which another shape is not worth pricing."""
-        far = NEAR if len(found) >= LEAST else FAR
+        far = NEAR if len(found) >= BUDGET.least else FAR
         return max(far * found[0].pipeline.step_time_s, self._until_s)
 
     def widened(self, wanted: int, until_s: float) -> list[Found]:
@@ -227,7 +223,7 @@ class ShapeSearch:
         """Settles the prices of a pipeline, then opens unexplored views; whether any was new."""
         if self._lines.settle(key, pipeline):
             return True
-        if not self._may_ask(DOUBTFUL):
+        if not self._may_ask(BUDGET.doubtful):
             return False
         return self.prices.open_doubtful(key.size, self.prices.near(key.num_microbatches, key.size))
 
@@ -236,7 +232,7 @@ class ShapeSearch:
         if self.options.mesh != "auto" or 1 in (self.cluster.num_devices, self.options.stages):
             return []
         asked = None if self.options.stages == "auto" else self.options.stages
-        may_open = functools.partial(self._may_ask, OPENING)
+        may_open = functools.partial(self._may_ask, BUDGET.opening)
         lines = Lines(self.prices, self.cluster, self._may_ask, hopes_of_doubtful=False)
         unequal = UnequalStages(lines, asked, self.counts, self.schedules, may_open, NEAR)
         found = unequal.run(best)

@@ -10,10 +10,9 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.shape import PipelineShape
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
-
-GAP, EFFORT_S = 0.01, 20.0  # of solving a stage with and without a sharding
 
 
 def asked_prices(
@@ -38,8 +37,8 @@ def asked_prices(
             cluster,
             options,
             time_limit_s=options.time_limit_s / 2,
-            effort_s=EFFORT_S,
-            gap=GAP,
+            effort_s=BUDGET.conflict.effort_s,
+            gap=BUDGET.conflict.gap,
             ignored=ignored,
         ).seconds
 

@@ -22,10 +22,8 @@ from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
 from shardc.passes.join_pieces import JoinPieces, has_joined
 from shardc.plan.shape import PipelineShape
+from shardc.planner.budget import BUDGET
 from shardc.planner.layer_samples import even_loop_cuts
-
-MOST_STAGED = 3  # modules with stages that are cached
-MOST_FINER = 6  # doublings of the parts of loops, to find as many layers as there are stages
 
 type EvenStages = tuple[tuple[int, ...], tuple[int, ...]]
 """The cuts of the loops over layers, and the positions of the stages after the first."""
@@ -166,7 +164,7 @@ class Splits:
 
     def _find_even_stages(self, count: int, stages: int) -> EvenStages | StageRefusal:
         refusal, tried = None, []
-        for finer in range(MOST_FINER):
+        for finer in range(BUDGET.most_finer):
             module, loop_cuts = self.in_even_parts(count, stages << finer)
             if loop_cuts in tried:
                 continue
@@ -204,7 +202,7 @@ class Splits:
         key = shape.num_microbatches, shape.loop_cuts, shape.cuts
         if key not in self._staged:
             found = with_stages(self.of(shape), shape.cuts)
-            if len(self._staged) == MOST_STAGED:
+            if len(self._staged) == BUDGET.most_staged:
                 del self._staged[next(iter(self._staged))]
             self._staged[key] = found
         return self._staged[key]

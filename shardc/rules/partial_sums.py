@@ -51,6 +51,9 @@ def keeps_partial(op: ir.Operation, partial: set[int], zero: set[int]) -> bool:
         partial: positions of the operands that are partial sums (at least one).
         zero: positions of the operands that are known to be all zeros.
     All other operands must be whole, and the same in every microbatch.
+
+    Decides for sums over microbatches (`analysis.batch`: `BatchFlow`, `control_flow.transfer`) and,
+    beside `LINEAR`, for sums over devices (`analysis.shardings.strategies`).
     """
     name = op.name
     every = set(range(len(op.operands)))

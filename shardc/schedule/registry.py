@@ -113,6 +113,8 @@ def register_schedule(
 ) -> ScheduleFamily:
     """Registers a user-defined schedule under `name`, in this process.
 
+    It runs where it is requested: `schedule="auto"` weighs built-in families only.
+
     Args:
         order: (work, costs) -> per device group its `Task`s in order, F and B of every microbatch
             (and W with `split_backward`). shardc adds P and U. Every schedule that it

@@ -1,4 +1,4 @@
-"""Which arguments of a step are state, and which hold the batch."""
+"""Which arguments of a step are state, and which are marked as holding the batch."""
 
 import re
 

@@ -20,7 +20,8 @@ from shardc.rules.reducers import reducer
 
 Axes = tuple[tuple[str, int], ...]
 
-# Which operands of a linear op may be unreduced together; `keeps_partial` decides about each.
+# Which operands of a linear op may be unreduced together; `keeps_partial` decides about each. Ops
+# that are not listed get complete sums.
 ALL_OPERANDS = "all"  # every operand
 ONE_OPERAND = "one"  # exactly one
 SOME_OPERANDS = "some"  # one or more; one device alone contributes each of the reduced ones

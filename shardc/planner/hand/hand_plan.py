@@ -13,6 +13,7 @@ from shardc.plan.layout import Mesh
 from shardc.plan.notes import Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.hand.stage_begins import cut_shape, stages_of
 from shardc.planner.hand.stage_meshes import meshes_of
@@ -21,8 +22,6 @@ from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_to_run
 from shardc.solver.solve import LimitError
-
-GAP, EFFORT_S = 0.01, 5.0  # of solving a stage: requested shardings leave less to solve than usual
 
 
 def _planned(
@@ -53,8 +52,8 @@ def _planned(
                 cluster,
                 options,
                 time_limit_s=options.time_limit_s,
-                effort_s=EFFORT_S,
-                gap=GAP,
+                effort_s=BUDGET.by_hand.effort_s,
+                gap=BUDGET.by_hand.gap,
                 asked=[spec.of_stage(n) for n in range(len(spec.stages))] * shape.num_replicas,
             )
         except InfeasibleError as error:

@@ -5,14 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from shardc.planner.budget import BUDGET
 from shardc.planner.pipelines.lines import Lines
 from shardc.planner.proposal import Found, Key
 from shardc.solver.interrupt import poll_between
 from shardc.solver.pipeline.stages import CLOSE, Pipeline, plan_stages
 
-# Table entries of the dynamic program under one bound, in all searches together. Two searches run
-# whatever they cost, the second for the other schedule.
-MOST_ENTRIES, LEAST_SEARCHES = 60_000_000, 2
 HOPED_CLOSE = 1e-3  # relative error of the step that is hoped for
 WORTH = 0.97  # unequal stages must be estimated faster by this factor: estimates are not closer
 
@@ -53,7 +51,7 @@ class UnequalStages:
         keys = itertools.product(self._ordered(equal), self._schedules[::-1])
         for number, (count, name) in enumerate(keys):
             poll_between()
-            if number >= LEAST_SEARCHES and self._entries > MOST_ENTRIES:
+            if number >= BUDGET.least_searches and self._entries > BUDGET.most_entries:
                 self.exhausted = True
                 break
             key = Key(self._num_stages or 0, 0, count, name)
@@ -104,7 +102,7 @@ class UnequalStages:
     def _may_hope(self) -> bool:
         """Whether the budgets allow searching stages of all sizes, and pricing them."""
         entries = self._num_entries(self._lines.prices.sizes)
-        return self._may_open() and self._entries + entries <= MOST_ENTRIES
+        return self._may_open() and self._entries + entries <= BUDGET.most_entries
 
     def _num_entries(self, sizes: Sequence[int]) -> int:
         """Stages x layers x devices x sizes, as the dynamic program counts devices."""

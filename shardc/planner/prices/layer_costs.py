@@ -32,6 +32,7 @@ from shardc.ir.walk import functions
 from shardc.plan.function_kind import FunctionKind
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
+from shardc.planner.budget import BUDGET
 from shardc.planner.layer_samples import Layers, outlined_samples
 from shardc.planner.prices.derived import Amounts, More, amounts, own_stash
 from shardc.planner.prices.fixed_costs import FixedCosts
@@ -44,10 +45,7 @@ from shardc.solver.solve_once import solve_once
 
 LESS_KEPT = 0.7  # recomputation is priced if layers then keep less than this share of the bytes
 TIE = 0.01  # the largest footprint of a layer costs this share of its time, at price 0
-GAP, EFFORT_S, TIME_LIMIT_S = 0.04, 0.5, 60.0  # of solving one layer
-TIMES = 2  # budgets of a program that may keep what it computes again
 type Cut = tuple[int, Recompute]  # microbatches, and what backward passes compute again
-PER_PROBLEM, PER_COUNT = 50_000, 1_500_000  # equivalent pairs of strategies, approximately
 
 
 class LayerCosts:
@@ -56,9 +54,9 @@ class LayerCosts:
     Attributes:
         points: the ways to run a layer.
         rows: examples of the batch.
-        work: pairs of strategies in all problems, plus `PER_PROBLEM` for each problem and
-            `PER_COUNT` for each number of microbatches; the unit of a search's budget. Counts
-            1 / `TIMES` of it if there are more points.
+        work: pairs of strategies in all problems, plus `per_problem` of the budget for each problem
+            and `per_count` for each number of microbatches; the unit of `pricing_work`. Counts
+            1 / `priced_twice` of it if there are more points.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class LayerCosts:
     ) -> None:
         self.layers, self.cluster, self.seed = layers, cluster, seed
         self.points = KEEPING if splits.compute_twice else POINTS
-        self._times = TIMES if splits.compute_twice else 1
+        self._times = BUDGET.priced_twice if splits.compute_twice else 1
         self.rows = splits.rows
         self._splits, self._loop_cuts = splits, loop_cuts
         self._outlined: dict[Cut, Module | None] = {(outlined[0], "user"): outlined[1]}
@@ -93,7 +91,7 @@ class LayerCosts:
         """The samples as stages, in `count` microbatches; None if that is impossible."""
         cut = count, recompute
         if cut not in self._outlined:
-            self.work += PER_COUNT // self._times
+            self.work += BUDGET.per_count // self._times
             module = self._splits.try_at(count, self._loop_cuts)
             self._outlined[cut] = (
                 None  # a requested sharding may not allow it
@@ -211,13 +209,13 @@ class LayerCosts:
         problem = replace(problem, costs=costs)
         solution = solve_once(
             problem,
-            time_limit_s=TIME_LIMIT_S,
-            effort_s=EFFORT_S,
+            time_limit_s=BUDGET.layer_s,
+            effort_s=BUDGET.layer.effort_s,
             seed=self.seed,
-            gap=GAP,
+            gap=BUDGET.layer.gap,
             hint=[0] * problem.num_nodes,
         )
-        work = PER_PROBLEM + sum(table.size for table in problem.edge_costs)
+        work = BUDGET.per_problem + sum(table.size for table in problem.edge_costs)
         self.work += work // self._times
         report = stage_report(built, solution, view, self.cluster)
         reshards = planned_reshards(built, solution.choice, view, self.cluster)

@@ -1,4 +1,7 @@
-"""What is sent at the cuts between layers, and how long that keeps links busy."""
+"""What is sent at the cuts between layers, and how long that keeps links busy.
+
+The search's view; the simulator gives each transfer its ports (`shardc.planner.schedules.ports`).
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,7 +31,8 @@ class Crossing(NamedTuple):
 
     Attributes:
         trip_s: to the next stage, and of the gradients back.
-        shared_s: of the busiest way in or out of a stage that has such neighbours on both sides.
+        shared_s: of the busiest way in or out of a stage that has such neighbours on both sides:
+            activations of one share it with gradients of the other.
         alone_s: the same of a stage that has one.
     """
 

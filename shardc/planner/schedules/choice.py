@@ -17,8 +17,8 @@ from shardc.options import Auto
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
-from shardc.planner.allowed_request import RANKED_OPS
-from shardc.planner.attempts import FINAL_EFFORT_S, FINAL_GAP, Attempts
+from shardc.planner.attempts import Attempts
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
@@ -29,14 +29,11 @@ from shardc.schedule.families import built_in
 from shardc.schedule.family import ScheduleFamily
 from shardc.schedule.registry import best_orders
 
-MOST_PLANNED = 4  # schedules to plan exactly, of those estimated to be faster
-NEAR, MOST_NEAR = 1.1, 12  # for `optimal`: all estimated to take at most so much longer are planned
+NEAR = 1.1  # for `optimal`: all estimated to take at most so much longer are planned
 # A schedule must be estimated faster by this factor, because estimates are not closer: on the same
 # stages; and with stages that are cut in another way, which also take longer to plan.
 SAME, WORTH = 0.998, 0.98
 CHUNKS = 2  # the least of a family that supports any number
-MOST_CHUNKS = 8
-MOST_OTHERS = 2  # pipelines planned because other schedules may make them the best
 FORWARD_SHARE = 1 / 3  # of a stage's time for a microbatch
 
 
@@ -72,12 +69,12 @@ def choose_schedule(
     if promising is None or reorder or chunks != "auto" or slices != "auto":
         return weighed
     known = {_size(tried.best.shape)}
-    for _ in range(MOST_OTHERS):
+    for _ in range(BUDGET.most_pipelines):
         other = _without_bubble(promising.search, WORTH * tried.best_s, known)
-        if other is None or not tried.may_plan_another(RANKED_OPS):
+        if other is None or not tried.may_plan_another(BUDGET.ranked_ops):
             break
         known.add(_size(other.shape))
-        base = tried.plan(other, FINAL_GAP, FINAL_EFFORT_S)
+        base = tried.plan(other, BUDGET.final)
         if isinstance(base, Candidate):
             again = weigh(base)
             weighed = again if _size(tried.best.shape) == _size(base.shape) else weighed
@@ -169,7 +166,7 @@ def _weigh(
     scale = base.seconds / estimate_s
     done: list[JudgedSchedule] = []  # estimates of what was planned
     for each in _near(ranked) if reorder else [each for each in ranked if not each.refusal]:
-        if done and (not tried.has_time() or (len(done) == MOST_PLANNED and not reorder)):
+        if done and (not tried.has_time() or (len(done) == BUDGET.most_schedules and not reorder)):
             break
         twin = next((other for other in done if estimates.are_alike(each, other)), None)
         if twin is not None:
@@ -184,7 +181,7 @@ def _weigh(
                 each.name, each.chunks, refusal=proposal
             )
             continue
-        planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
+        planned = tried.plan(proposal, BUDGET.final)
         done.append(each)
         if isinstance(planned, Candidate):
             found = msgspec.structs.replace(_planned(planned), recompute=each.recompute)
@@ -207,8 +204,8 @@ def _counts(base: Candidate) -> tuple[int, ...]:
     powers of two where layers are not known."""
     groups, layers = len(base.shape.meshes), sum(map(len, base.proposal.layers))
     if layers <= groups:
-        return tuple(n for n in range(CHUNKS, MOST_CHUNKS + 1) if n.bit_count() == 1)
-    more = (n for n in range(CHUNKS + 1, MOST_CHUNKS + 1) if layers % (groups * n) == 0)
+        return tuple(n for n in range(CHUNKS, BUDGET.most_chunks + 1) if n.bit_count() == 1)
+    more = (n for n in range(CHUNKS + 1, BUDGET.most_chunks + 1) if layers % (groups * n) == 0)
     return (CHUNKS, *more)
 
 
@@ -248,7 +245,8 @@ def _is_beaten(each: JudgedSchedule, scale: float, best: Candidate) -> bool:
 
 def _near(ranked: list[JudgedSchedule]) -> list[JudgedSchedule]:
     able = [each for each in ranked if not each.refusal]
-    return [each for each in able if each.step_time_s <= NEAR * able[0].step_time_s][:MOST_NEAR]
+    near = [each for each in able if each.step_time_s <= NEAR * able[0].step_time_s]
+    return near[: BUDGET.most_near]
 
 
 def _reordered(tried: Attempts, estimates: Estimates) -> JudgedSchedule:
@@ -261,7 +259,7 @@ def _reordered(tried: Attempts, estimates: Estimates) -> JudgedSchedule:
         return found
     proposal = estimates.proposal(found)
     assert isinstance(proposal, Proposal), "the best plan has as many chunks"
-    planned = tried.plan(proposal, FINAL_GAP, FINAL_EFFORT_S)
+    planned = tried.plan(proposal, BUDGET.final)
     if isinstance(planned, Candidate):
         return _planned(planned)
     return msgspec.structs.replace(found, refusal="does not fit into memory")

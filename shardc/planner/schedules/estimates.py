@@ -12,6 +12,7 @@ from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cutting import work_of
 from shardc.plan.predicted import JudgedSchedule
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal
@@ -19,8 +20,8 @@ from shardc.planner.schedules.cuts import Cut, no_slices
 from shardc.planner.schedules.group_memory import GroupMemory
 from shardc.planner.schedules.ports import ports
 from shardc.planner.schedules.recut import Recut, Rule
+from shardc.planner.schedules.step_time import stage_times
 from shardc.planner.split_cache import Splits
-from shardc.planner.step_time import stage_times
 from shardc.schedule.check import peaks
 from shardc.schedule.family import Costs, ScheduleFamily
 from shardc.schedule.registry import schedule_named
@@ -37,9 +38,6 @@ from shardc.schedule.tasks import (
 )
 from shardc.schedule.work import Work
 
-MANY_ROUNDS = 12  # microbatches per device group from which on not all are simulated
-FULL_ROUNDS = (4, 6)  # microbatches per device group with which a pipeline fills and drains
-SEARCHED_ROUNDS = (2, 4)  # the same, where the order is searched for
 SAME_STAGES = "chunks", "slices", "recompute"  # of schedules that run the same programs
 ROUGH = Costs(time_limit_s=0, is_rough=True)
 SLOWER = "not faster, so it was not asked whether sequences can be cut"
@@ -199,9 +197,9 @@ class Estimates:
     ) -> tuple[float, list[float], TaskGraph]:
         """The makespan, and the bytes each group holds; many microbatches are extrapolated from
         fewer, because in a full pipeline all rounds are equal, or almost."""
-        rounds, least = FULL_ROUNDS, MANY_ROUNDS
+        rounds, least = BUDGET.rounds, BUDGET.many_rounds
         if family.searches(work):
-            rounds, least = SEARCHED_ROUNDS, SEARCHED_ROUNDS[-1] + 1
+            rounds, least = BUDGET.rounds_of_searched, BUDGET.rounds_of_searched[-1] + 1
         fewer = [replace(work, num_microbatches=n * work.num_groups) for n in rounds]
         many = work.num_microbatches >= least * work.num_groups
         if not many or any(map(family.refuses, fewer)):

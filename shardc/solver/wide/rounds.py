@@ -16,11 +16,9 @@ from shardc.solver.wide.descent import CELLS_PER_LOOK, Descent
 NODES_TO_TABULATE = 1_000  # smaller problems are left to elimination and CP-SAT
 FEW_NODES_TO_TABULATE = 100  # the same if the budget is below this much work (in cells)
 WORK_TO_TABULATE = 600_000_000
+LOOKS_FOR_MESSAGES = 100  # but covers this many scans of all cells
 # From this much work on, they are still tabulated if a first round of at most so many scans of all
 # cells does not solve them: descent gets stuck in some, and elimination is slower in others.
-WORK_FOR_BOTH, LOOKS_FOR_BOTH = 60_000_000, 250
-LOOKS_FOR_MESSAGES = 100  # but covers this many scans of all cells
-# With a budget from here on, such a problem is tabulated after a first round of this many scans.
 WORK_FOR_BOTH, LOOKS_FOR_BOTH = 60_000_000, 250
 CELLS_TO_TABULATE = 1 << 24  # of one table: problems that need no larger one are not wide
 # Shares of all work for messages, oscillation and polish, and the rates at which prices move during

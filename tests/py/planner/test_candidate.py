@@ -20,7 +20,7 @@ from shardc.planner.candidate import (
     rewriting_notes,
 )
 from shardc.planner.proposal import Proposal
-from shardc.planner.step_time import StepTime
+from shardc.planner.schedules.step_time import StepTime
 from shardc.schedule.simulate import Simulation, TimedAction
 from shardc.schedule.tasks import Schedule, Task, TaskGraph
 

@@ -20,17 +20,17 @@ from shardc.plan.decisions import Plan
 from shardc.plan.predicted import JudgedSchedule
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import Recompute
-from shardc.planner import step_time
-from shardc.planner.attempts import FINAL, Attempts
+from shardc.planner.attempts import Attempts
+from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Found, Key, Proposal
-from shardc.planner.schedules import choice
+from shardc.planner.schedules import choice, step_time
 from shardc.planner.schedules.choice import _counts, _is_beaten, _is_enough, _without_bubble
-from shardc.planner.schedules.estimates import FULL_ROUNDS, ROUGH, SEARCHED_ROUNDS, Estimates
+from shardc.planner.schedules.estimates import ROUGH, Estimates
 from shardc.planner.schedules.recut import Recut, Rule
+from shardc.planner.schedules.step_time import stage_times
 from shardc.planner.search import Planner
-from shardc.planner.step_time import stage_times
 from shardc.report.summary import MOST_SCHEDULES, explain
 from shardc.schedule.families import built_in
 from shardc.schedule.family import Costs, ScheduleFamily
@@ -123,7 +123,7 @@ def test_chunks_are_estimated_as_they_are_cut() -> None:
         found = estimates.of(built_in()[name], 2)
         proposal = estimates.proposal(found)
         assert isinstance(proposal, Proposal)
-        exact = planner.tried.plan(proposal, *FINAL)
+        exact = planner.tried.plan(proposal, BUDGET.final)
         assert isinstance(exact, Candidate)
         assert found.step_time_s == pytest.approx(exact.seconds, rel=0.01), name
         assert found.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.25), name
@@ -142,7 +142,7 @@ def planned_checkpointed(*rules: Recompute) -> tuple[Candidate, Planner]:
     best = planner.tried.best
     assert best is not None
     shape = best.shape.recomputing(rules, [2, 1])
-    planned = planner.tried.plan(replace(best.proposal, shape=shape), *FINAL)
+    planned = planner.tried.plan(replace(best.proposal, shape=shape), BUDGET.final)
     assert isinstance(planned, Candidate)
     return planned, planner
 
@@ -181,7 +181,7 @@ def test_a_schedule_fits_if_stages_recompute_more(name: str) -> None:
     for each in (kept, less):
         proposal = estimates.proposal(each)
         assert isinstance(proposal, Proposal)
-        exact = planner.tried.plan(proposal, *FINAL)
+        exact = planner.tried.plan(proposal, BUDGET.final)
         assert isinstance(exact, Candidate)
         assert each.step_time_s == pytest.approx(exact.seconds, rel=0.05)
         assert each.peak_bytes == pytest.approx(exact.peak_bytes, rel=0.3)
@@ -411,7 +411,7 @@ def test_a_schedule_that_is_named_is_not_weighed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("transfer", [0, 2])
 def test_rounds_of_a_full_pipeline_are_alike(transfer: int) -> None:
-    few, more = FULL_ROUNDS
+    few, more = BUDGET.rounds
     unlike = []
     for family in built_in().values():
         chunks = family.chunks[0] if family.chunks else 2
@@ -452,7 +452,7 @@ def test_rough_orders_of_few_rounds_tell_the_length_of_many(name: str) -> None:
         takes = {"F": 10, "B": 10 if family.split_backward else 20, "W": 10}
         return float(lengths(lanes, graph, lambda task: takes[task.kind] + task.stage % 3, 1)[1])
 
-    few, more = (8 * rounds for rounds in SEARCHED_ROUNDS)
+    few, more = (8 * rounds for rounds in BUDGET.rounds_of_searched)
     few_s, more_s = makespan_s(few, ROUGH), makespan_s(more, ROUGH)
     drawn = few_s + (64 - few) / (more - few) * (more_s - few_s)
     assert drawn == pytest.approx(makespan_s(64), rel=0.03)

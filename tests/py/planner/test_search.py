@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from shardc.errors import RequestWarning
 from shardc.options import PlanOptions
 from shardc.planner import search
 from shardc.planner.attempts import Attempts
-from shardc.planner.promising import MOST
+from shardc.planner.budget import BUDGET
 from shardc.planner.search import Planner
 from shardc.planner.shapes import FAR
 from tests.py.programs import build
@@ -91,7 +92,7 @@ def test_the_budget_of_ops_leaves_one_rival_for_a_plan_far_behind_its_estimate(
     step = shardc.jit(program.step, donate_argnums=program.donate_argnums)
     module = step.lower(*program.args).plan()._prepared
     planner = Planner(module, CLUSTER, PlanOptions(schedule="1f1b"))
-    monkeypatch.setattr(search, "RANKED_OPS", 0)
+    monkeypatch.setattr(search, "BUDGET", replace(BUDGET, ranked_ops=0))
     monkeypatch.setattr(Attempts, "best_s", property(best_s))
     planner.run()
     exact = [each for each in planner.tried.judged.values() if each.exact is not None]
@@ -127,7 +128,7 @@ def test_a_batch_of_millions_is_planned_like_any_other() -> None:
 
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8), (1 << 24, 8)))
     plan = shardc.jit(step, cluster=CLUSTER).lower(w, x).plan().plan
-    assert 1 <= plan.num_microbatches <= MOST
+    assert 1 <= plan.num_microbatches <= BUDGET.most_microbatches
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from shardc.options import PlanOptions
 from shardc.plan.layout import Mesh
 from shardc.plan.stages_spec import Recompute
 from shardc.planner import shapes
+from shardc.planner.budget import BUDGET
 from shardc.planner.layer_samples import Layers
 from shardc.planner.prices.derived import More, shares
 from shardc.planner.prices.hopes import Hopes
@@ -389,14 +390,14 @@ def test_where_nothing_fits_the_search_ends_with_its_budget(
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
     assert asked
     asked.clear()
-    monkeypatch.setattr(shapes, "WORK", 0)
+    monkeypatch.setattr(shapes, "BUDGET", replace(BUDGET, pricing_work=0))
     assert search(MadeUp(state=100.0 * GB), cluster(1, 4), [2]).run() == []
     assert not asked
 
 
 def test_one_stage_is_found_whatever_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the fastest here, and the submeshes of a node alone take the whole budget."""
-    monkeypatch.setattr(shapes, "WORK", 0)
+    monkeypatch.setattr(shapes, "BUDGET", replace(BUDGET, pricing_work=0))
     looked = search(MadeUp(latency_s=9.0), cluster(2, 2), [2])
     found = looked.run()
     assert len(found[0].pipeline.stages) == 1

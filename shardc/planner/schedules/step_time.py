@@ -18,6 +18,7 @@ from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import between_steps, program_graph
 from shardc.plan.shape import PipelineShape
 from shardc.plan.value_id import is_argument, value_id
+from shardc.planner.budget import BUDGET
 from shardc.planner.schedules.ports import ports
 from shardc.schedule.family import Costs, ScheduleFamily, most_held
 from shardc.schedule.next_step import next_step_s
@@ -25,8 +26,6 @@ from shardc.schedule.simulate import Simulation, Ways, simulate
 from shardc.schedule.tasks import ONCE_PER_STEP, Need, Schedule, TaskGraph
 from shardc.schedule.times import Edge, Times, Transfers, durations, edge_of
 from shardc.schedule.work import Work
-
-ORDER_EFFORT_S = 10.0  # of counted work, to search for an order
 
 
 class Copies(NamedTuple):
@@ -112,7 +111,7 @@ def step_time(
     costs = Costs(
         times,
         programs.transfers(first.graph),
-        effort_s=ORDER_EFFORT_S,
+        effort_s=BUDGET.order_effort_s,
         most_held=planned,
         barrier=True,
     )
