@@ -42,13 +42,13 @@ class Budget:
             only in two orders.
         most_staged: modules with stages that are cached.
         most_finer: doublings of the parts of loops, to find as many layers as there are stages.
-        wanted, least: shapes to plan exactly: at most; and at least, unless they are far behind.
+        wanted, least: shapes whose prices are settled: at most; and at least, unless far behind.
         most_planned, most_tried: shapes planned exactly, if they fit and if they do not.
         ranked_ops, unranked_ops: total ops of the shapes planned exactly, with and without
             estimates that rank them.
-        competing, final, by_hand, conflict: efforts of solving a stage while shapes compete; of the
-            winning shape; of a plan by hand, whose shardings leave less to solve; with and without
-            a requested sharding.
+        competing, final, by_hand: efforts of solving a stage while shapes compete; of the winning
+            shape, and to compare it with and without a requested sharding; of a plan by hand, whose
+            shardings leave less to solve.
         ops_for_effort: a stage with more ops gets proportionally more: a scan of all takes longer.
         first_share, share: of the time limit, of the rest: for planning one shape.
         searching_share: of the time limit, after which no more layers are priced.
@@ -92,7 +92,6 @@ class Budget:
     competing: Effort = field(default=Effort(0.05, 5.0))
     final: Effort = field(default=Effort(0.01, 20.0))
     by_hand: Effort = field(default=Effort(0.01, 5.0))
-    conflict: Effort = field(default=Effort(0.01, 20.0))
     ops_for_effort: int = 8_000
     first_share: float = 0.25
     share: float = 0.85

@@ -37,8 +37,8 @@ def asked_prices(
             cluster,
             options,
             time_limit_s=options.time_limit_s / 2,
-            effort_s=BUDGET.conflict.effort_s,
-            gap=BUDGET.conflict.gap,
+            effort_s=BUDGET.final.effort_s,
+            gap=BUDGET.final.gap,
             ignored=ignored,
         ).seconds
 

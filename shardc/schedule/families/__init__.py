@@ -2,9 +2,9 @@
 
 A new schedule is a `ScheduleFamily(name, order, ..)` in the `FAMILIES` of a file here: `order`
 lists the tasks of each device group, and the fields say what it needs (split backward, chunks,
-copies, slices) and how many microbatches it holds. The registry finds it, derives its `2bp-` form,
-and `schedule="auto"` weighs it. It also has a row and a picture in docs/schedules.md
-(tools/draw_schedules.py).
+copies, slices) and how many microbatches it holds. The registry finds it, `two_bp.py` derives
+a form of it with a split backward if it has none, and `schedule="auto"` weighs it. It also has a
+row and a picture in docs/schedules.md (tools/draw_schedules.py).
 """
 
 import importlib

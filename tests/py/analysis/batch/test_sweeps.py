@@ -4,6 +4,8 @@ import re
 from random import Random
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from shardc.analysis.batch.accumulations import MAX_SWEEPS, analyse
@@ -81,6 +83,24 @@ def test_one_more_sweep_than_allowed_is_refused() -> None:
     assert flow.obstacle is not None
     ops = flow.program.graph.producer
     assert (flow.obstacle.op, flow.obstacle.cause) == (ops[at["y1"]], ops[at["c0"]])
+
+
+@pytest.mark.parametrize("recurs", [False, True])
+def test_a_loop_waits_for_sums_unless_they_depend_on_earlier_iterations(recurs: bool) -> None:
+    def step(weights: jax.Array, x: jax.Array) -> jax.Array:
+        def layer(carried: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+            h = jnp.tanh(carried @ w)
+            centred = h - jnp.mean(h, axis=0)
+            return (centred if recurs else h), jnp.sum(centred**2)
+
+        return jnp.sum(jax.lax.scan(layer, x, weights)[1])
+
+    args = np.ones((3, 6, 6), np.float32), np.ones((8, 6), np.float32)
+    module, _ = normalized(Program(step, args, ()))
+    with module.context:
+        flow = analyse(program_of(module.operation), {1: 0})
+        assert flow.loops == {}
+        assert len(flow.waiting_loops) == (not recurs)
 
 
 @pytest.mark.parametrize("seed", [0, 19, 29, 56])
