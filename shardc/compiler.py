@@ -33,7 +33,7 @@ from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh
 from shardc.plan.predicted import StageReport
 from shardc.plan.program_graph import program_graph
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PipelineShape, Reuse
 from shardc.plan.stages_spec import StageSpec
 from shardc.progress import shown_progress
 from shardc.schedule.check import check, check_complete
@@ -116,7 +116,7 @@ def replay(module: Module, plan: Plan, dump: Dump | None = None) -> Module:
     try:
         shape, batch = PipelineShape.of(plan), (plan.batch_arguments, plan.batch_dims)
         count, stages = shape.num_microbatches, shape.num_stages
-        split_module = split(module, count, *batch, shape.loop_cuts, stages, plan.cast_once)
+        split_module = split(module, count, *batch, shape.loop_cuts, stages, Reuse.of(plan))
         cut_module = cut(split_module, shape, plan.cluster)
     except (MicrobatchError, StageError) as error:
         raise PlanError(

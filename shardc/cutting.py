@@ -41,11 +41,12 @@ from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.function_kind import FunctionKind
-from shardc.plan.shape import PipelineShape, Residency
+from shardc.plan.shape import PipelineShape, Residency, Reuse
 from shardc.schedule.registry import schedule_named
 from shardc.schedule.work import Work
 
 DEFAULT = SplitBackward.cluster  # prices what passes weigh if the module has no cluster
+AGAIN = Reuse()  # every microbatch computes what it needs
 
 _SHARED: tuple[Pass, ...] = (AccumulateInLoops(), ShareReshards())
 
@@ -78,6 +79,7 @@ def try_split(
     batch_args: Sequence[int] | None,
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
+    reuse: Reuse = AGAIN,
 ) -> Module | MicrobatchRefusal:
     """A copy of a prepared module split into microbatches; without batch dims, they are searched.
 
@@ -89,6 +91,7 @@ def try_split(
         batch_args: flat positions of the batch arguments; none: they are searched, too.
         batch_dims: the batch dim of each of them.
         loop_cuts: where loops over layers are cut first, as in `PipelineShape`.
+        reuse: casts are marked already.
     Returns:
         The split module, or why the program as it was written cannot be split.
     Raises:
@@ -97,7 +100,8 @@ def try_split(
     batch = tuple(batch_args or ()), tuple(batch_dims)
     found = find_batch(module, *batch)
     cut_loops = CutLoops(tuple(loop_cuts))
-    split_batch = SplitMicrobatches(num_microbatches, *batch)
+    on = reuse.cluster or DEFAULT
+    split_batch = SplitMicrobatches(num_microbatches, *batch, reuse.keep_price, on)
     answer = _split_at(run_on_copy(found, [cut_loops]), split_batch)
     if isinstance(answer, Module) or answer.hindrance is RefusalReason.NO_BATCH:
         return answer
@@ -118,15 +122,15 @@ def split(
     batch_dims: Sequence[int] = (),
     loop_cuts: Sequence[int] = (),
     stages: int = 1,
-    cast_once: bool = False,
+    reuse: Reuse = AGAIN,
 ) -> Module:
     """Like `try_split` of a step with its batch found, for callers without an alternative.
 
     Raises:
         MicrobatchError: SHARDC-140, SHARDC-141, SHARDC-142, the batch cannot be split this way.
     """
-    marked = find_batch(module, batch_args or (), batch_dims, stages, cast_once)
-    found = try_split(marked, num_microbatches, batch_args, batch_dims, loop_cuts)
+    marked = find_batch(module, batch_args or (), batch_dims, stages, reuse.cast_once)
+    found = try_split(marked, num_microbatches, batch_args, batch_dims, loop_cuts, reuse)
     if isinstance(found, MicrobatchRefusal):
         raise found.error()
     return found

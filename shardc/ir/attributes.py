@@ -12,6 +12,7 @@ from shardc.plan.function_kind import FunctionKind, Phase
 
 NUM_MICROBATCHES = "shardc.num_microbatches"  # module: int
 SWEEPS = "shardc.sweeps"  # module: why its microbatches need several sweeps
+KEPT_BETWEEN = "shardc.kept_between"  # module: data, what sweeps keep for later ones
 NUM_STAGES = "shardc.num_stages"  # module: int, copies included
 NUM_REPLICAS = "shardc.num_replicas"  # module: int, copies of each stage; absent: 1
 NUM_SLICES = "shardc.num_slices"  # module: int, token slices of each microbatch; absent: 1

@@ -75,12 +75,22 @@ def zeros(type_: ir.Type) -> ir.Value:
 def filled(type_: ir.Type, value: int) -> ir.Value:
     """A splat of a small integer in any tensor type."""
     element = ir.RankedTensorType(type_).element_type
-    text = f"{value}.0"
     if isinstance(element, ir.ComplexType):
-        text = f"({value}.0, 0.0)"
-    elif isinstance(element, ir.IntegerType):
+        return _complex_splat(type_, value)
+    text = f"{value}.0"
+    if isinstance(element, ir.IntegerType):
         text = str(bool(value)).lower() if element.width == 1 else str(value)
     return stablehlo.ConstantOp(ir.Attribute.parse(f"dense<{text}> : {type_}")).result
+
+
+def _complex_splat(type_: ir.Type, value: int) -> ir.Value:
+    """The bindings cannot hold an attribute of complex elements, but an op that has one."""
+    attribute = f"dense<({value}.0, 0.0)> : {type_}"
+    op = ir.Operation.parse(
+        f'"stablehlo.constant"() {{value = {attribute}}} : () -> {type_} {ir.Location.current}'
+    )
+    ir.InsertionPoint.current.insert(op)
+    return op.results[0]
 
 
 def is_complex(value: ir.Value) -> bool:

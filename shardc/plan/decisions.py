@@ -141,6 +141,8 @@ class Plan(msgspec.Struct, frozen=True):
         gather: axis over which parameters lie sharded and are gathered by actions of their own (G);
             "": none are.
         cast_once: whether parameters are cast to narrower types once per step, into copies.
+        keep_price: if the microbatches are run through several times, what takes longer to compute
+            again than this many times to write and read is kept for later times; 0: nothing is.
         requested: shardings that the program does not say itself; to cut it for this plan takes
             them (a stack of layers that is split along the layers stays whole).
         cluster: the plan's cluster; its links determine the sequences of collectives.
@@ -173,6 +175,7 @@ class Plan(msgspec.Struct, frozen=True):
     num_slices: int = 1
     gather: str = ""
     cast_once: bool = False
+    keep_price: float = 0.0
     requested: tuple[RequestedSharding, ...] = ()
     lanes: tuple[tuple[str, ...], ...] = ()
     account: Account | None = None

@@ -17,6 +17,7 @@ class NoteCode(StrEnum):
     BY_HAND = "by-hand"  # name: of the given plan
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why
+    KEPT_BETWEEN = "kept-between"  # count, num_bytes: of all microbatches
     CALLS = "calls"  # count, functions
     LOOKUPS = "lookups"  # count
     CASTS = "casts"  # count
@@ -98,6 +99,10 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.BY_HAND: lambda name: f"given by hand: {name}",
     NoteCode.LEFT_OUT: lambda shape, message, help: f"{shape} left out: {message}; {help}",
     NoteCode.SEVERAL_RUNS: lambda why: why,
+    NoteCode.KEPT_BETWEEN: lambda count, num_bytes: (
+        f"{count} values ({num_bytes / GIB:.3g} GiB of all microbatches) are kept from one run"
+        " through the microbatches for later ones instead of being computed again"
+    ),
     NoteCode.RECOMPUTED: lambda stages: (
         f"to save memory, the backward passes of stages {stages} recompute forward values"
     ),

@@ -5,6 +5,7 @@ from typing import get_args
 
 import msgspec
 
+from shardc.cluster import Cluster
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import DeviceGroup, Mesh, StagePlacement, device_groups, placement
 from shardc.plan.stages_spec import Recompute
@@ -33,6 +34,39 @@ class Residency(msgspec.Struct, frozen=True):
     def keep_price(self) -> float:
         """The price of a kept value, in the form that `shardc-keep-forward-values` takes."""
         return PRICES.get(self.recompute, 0.0)
+
+
+class Reuse(msgspec.Struct, frozen=True):
+    """What a step computes once and holds for all microbatches, instead of computing it again.
+
+    Attributes:
+        cast_once: casts of parameters to narrower types.
+        keep_price: what values cost that a sweep over the microbatches keeps for later ones, as in
+            `Plan`; 0: none are kept.
+        cluster: its device says what takes longer to compute again; None: a CPU.
+    """
+
+    cast_once: bool = False
+    keep_price: float = 0.0
+    cluster: Cluster | None = None
+
+    @staticmethod
+    def of(plan: Plan) -> "Reuse":
+        """That of a plan."""
+        return Reuse(plan.cast_once, plan.keep_price, plan.cluster)
+
+
+class KeptBetween(msgspec.Struct, frozen=True):
+    """Values that sweeps over the microbatches keep for later ones.
+
+    Attributes:
+        price: as in `Reuse`.
+        count, num_bytes: of all microbatches together.
+    """
+
+    price: float
+    count: int
+    num_bytes: int
 
 
 class PipelineShape(msgspec.Struct, frozen=True):

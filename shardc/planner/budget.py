@@ -46,6 +46,8 @@ class Budget:
         most_planned, most_tried: shapes planned exactly, if they fit and if they do not.
         ranked_ops, unranked_ops: total ops of the shapes planned exactly, with and without
             estimates that rank them.
+        keep_prices: of values kept between sweeps over the microbatches, tried in this order until
+            one makes the plan faster: the lower, the more is kept.
         competing, final, by_hand: efforts of solving a stage while shapes compete; of the winning
             shape, and to compare it with and without a requested sharding; of a plan by hand, whose
             shardings leave less to solve.
@@ -89,6 +91,7 @@ class Budget:
     most_tried: int = 9
     ranked_ops: int = 12_000
     unranked_ops: int = 40_000
+    keep_prices: tuple[float, ...] = (1.0, 10.0, 100.0)
     competing: Effort = field(default=Effort(0.05, 5.0))
     final: Effort = field(default=Effort(0.01, 20.0))
     by_hand: Effort = field(default=Effort(0.01, 5.0))

@@ -16,9 +16,7 @@ from shardc.ir.attributes import (
     FISSIONS,
     LOOKUPS,
     ROW_CONFLICTS,
-    SWEEPS,
     get_int,
-    get_str,
 )
 from shardc.ir.calls import called, calls_in
 from shardc.ir.context import Module
@@ -33,9 +31,11 @@ from shardc.plan.stages_spec import StageSpec
 from shardc.planner.proposal import Proposal
 from shardc.planner.record.residency_notes import (
     cast_notes,
+    kept_between,
     kept_notes,
     kept_values,
     residency_notes,
+    sweep_notes,
 )
 from shardc.planner.schedules.step_time import StepTime, step_time
 from shardc.schedule.registry import schedule_named
@@ -190,6 +190,7 @@ class Candidate:
         shape, reports = self.shape, self.reports
         cuts, layers = (0, *shape.cuts), self.proposal.layers
         num_stages = shape.num_stages
+        between = kept_between(split_module)
         kept = kept_values(self.module) or ((),) * num_stages
         stages = tuple(
             StagePlan(
@@ -257,16 +258,11 @@ class Candidate:
             num_slices=shape.num_slices,
             gather=shape.gather,
             cast_once=CASTS in split_module.operation.attributes,
+            keep_price=between.price if between else 0.0,
             lanes=print_lanes(self.step.schedule),
         )
         check_bounds(plan)
         return plan
-
-
-def sweep_notes(module: Module) -> list[Note]:
-    """Why there are several sweeps over the microbatches, if there are."""
-    why = get_str(module.operation, SWEEPS)
-    return [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
 
 
 def call_notes(module: Module) -> list[Note]:

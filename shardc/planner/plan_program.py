@@ -1,6 +1,6 @@
-"""Plans a program: one search, and another one if the first runs short of memory."""
+"""Plans a program: one search, and others if it runs short of memory or computes twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -10,8 +10,10 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
+from shardc.plan.shape import PipelineShape, Reuse
 from shardc.planner.attempts import Progress
 from shardc.planner.budget import BUDGET
+from shardc.planner.record.residency_notes import kept_between
 from shardc.planner.search import Planner
 from shardc.solver.interrupt import finish
 
@@ -56,6 +58,8 @@ def search_program(
 
     Parameters are cast to narrower types once per step (`shardc-cast-parameters-once`). If nothing
     fits beside the copies, or a stage recomputes all it can, the program is planned again without.
+    If its microbatches are run through several times, it is planned again with values that are kept
+    in between.
 
     Raises:
         ShardcError, KeyboardInterrupt: as `plan_program`, but for InfeasibleError.
@@ -64,23 +68,53 @@ def search_program(
     too_large = planner.check_request()
     if too_large is not None:
         return planner, too_large
-    found = _run(planner)
-    if not (_is_short(found) and planner.splits.cast_once):
-        return planner, found
-    left_s = max(options.time_limit_s - planner.tried.seconds_spent(), 1.0)
-    less = msgspec.structs.replace(options, time_limit_s=left_s)
-    again = Planner(module, cluster, less, progress, wanted, cast_once=False)
+    best = planner, _run(planner)
+
+    def again(reuse: Reuse) -> bool:
+        """Plans the program again, and whether that gives a better plan, which is then the best."""
+        nonlocal best
+        left_s = max(options.time_limit_s - planner.tried.seconds_spent(), 1.0)
+        less = msgspec.structs.replace(options, time_limit_s=left_s)
+        other = Planner(module, cluster, less, progress, wanted, reuse)
+        found = _run(other)
+        if isinstance(best[1], Plan) and not _is_better(found, best[1]):
+            return False
+        best = other, found
+        return True
+
     try:
-        other = _run(again)
+        if _is_short(best[1]) and planner.splits.cast_once:
+            again(msgspec.structs.replace(planner.splits.reuse, cast_once=False))
+        for reuse in _keeping(*best, cluster):
+            if again(reuse):
+                break
     except KeyboardInterrupt:
+        searched, found = best
         if isinstance(found, InfeasibleError):
             raise
         finish()
         notes = *found.notes, Note(NoteCode.INTERRUPTED)
-        return planner, msgspec.structs.replace(found, notes=notes)
-    if isinstance(found, Plan) and not _is_faster(other, found):
-        return planner, found
-    return again, other
+        return searched, msgspec.structs.replace(found, notes=notes)
+    return best
+
+
+def _keeping(planner: Planner, plan: Plan | InfeasibleError, cluster: Cluster) -> Iterator[Reuse]:
+    """Ways to keep values between the sweeps of a plan, most values first, that may fit."""
+    if not isinstance(plan, Plan) or _was_interrupted(plan):
+        return
+    if all(note.code is not NoteCode.SEVERAL_RUNS for note in plan.notes):
+        return
+    last = None
+    for price in BUDGET.keep_prices:
+        reuse = msgspec.structs.replace(planner.splits.reuse, keep_price=price, cluster=cluster)
+        splits = planner.splits.with_reuse(reuse)
+        kept = kept_between(splits.of(PipelineShape.of(plan)))
+        if kept is None:
+            return
+        share = kept.num_bytes // cluster.num_devices
+        if share <= planner.limit and (kept.count, kept.num_bytes) != last:
+            last = kept.count, kept.num_bytes
+            yield reuse
 
 
 def _run(planner: Planner) -> Plan | InfeasibleError:
@@ -100,9 +134,15 @@ def _is_short(found: Plan | InfeasibleError) -> bool:
     """Whether memory may be short because of the copies of cast parameters."""
     if isinstance(found, InfeasibleError):
         return True
-    interrupted = NoteCode.INTERRUPTED in {note.code for note in found.notes}
-    return not interrupted and any(stage.recompute for stage in found.stages)
+    return not _was_interrupted(found) and any(stage.recompute for stage in found.stages)
 
 
-def _is_faster(other: Plan | InfeasibleError, plan: Plan) -> bool:
-    return isinstance(other, Plan) and other.predicted.step_time_s < plan.predicted.step_time_s
+def _was_interrupted(plan: Plan) -> bool:
+    return any(note.code is NoteCode.INTERRUPTED for note in plan.notes)
+
+
+def _is_better(other: Plan | InfeasibleError, plan: Plan) -> bool:
+    """Whether a plan is faster, and meets all requests that `plan` meets."""
+    if not isinstance(other, Plan) or len(other.unmet) > len(plan.unmet):
+        return False
+    return other.predicted.step_time_s < plan.predicted.step_time_s

@@ -22,7 +22,7 @@ from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PipelineShape, Reuse
 from shardc.planner.allowed_request import (
     check_stages,
     most_microbatches,
@@ -50,7 +50,7 @@ from shardc.planner.record.recorded_plan import recorded
 from shardc.planner.record.search_notes import search_notes
 from shardc.planner.schedules.choice import choose_schedule
 from shardc.planner.shapes import FAR
-from shardc.planner.split_cache import Splits
+from shardc.planner.split_cache import ONCE, Splits
 from shardc.schedule.registry import AUTO, schedule_to_run
 from shardc.solver.interrupt import finish, poll_between
 from shardc.solver.solve import LimitError
@@ -72,7 +72,7 @@ class Planner:
         options: PlanOptions,
         progress: Progress | None = None,
         wanted: int = BUDGET.wanted,
-        cast_once: bool = True,
+        reuse: Reuse = ONCE,
     ) -> None:
         self.module, self.cluster = module, cluster
         self.options = with_user_mesh(module, options)
@@ -83,7 +83,7 @@ class Planner:
         self.weighed: tuple[JudgedSchedule, ...] = ()
         self.unmet: list[Note] = []
         pipelines = options.stages != 1
-        self.splits = Splits(module, options.batch_args, pipelines=pipelines, cast_once=cast_once)
+        self.splits = Splits(module, options.batch_args, pipelines=pipelines, reuse=reuse)
         self.tried = Attempts(module, self.splits, cluster, self.options, self.progress)
         self.limit = options.memory_limit_bytes or cluster.device.memory_bytes
         self.orders = options.schedule != "auto" and schedule_to_run(options.schedule).any_placement

@@ -9,7 +9,7 @@ from shardc.errors import InfeasibleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PipelineShape, Reuse
 from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate, plan_exactly
 from shardc.planner.proposal import Proposal
@@ -27,7 +27,7 @@ def asked_prices(
     proposal = Proposal(shape, 0.0, tuple(stage.layers for stage in plan.stages))
     batch = plan.batch_arguments, plan.batch_dims
     cuts = plan.loop_cuts, shape.num_stages
-    split_module = split(module, count, *batch, *cuts, plan.cast_once)
+    split_module = split(module, count, *batch, *cuts, Reuse.of(plan))
     outlined = outline_shape(with_stages(split_module, shape.cuts), shape, cluster)
 
     def step_s(ignored: Sequence[str]) -> float:

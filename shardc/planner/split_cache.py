@@ -21,9 +21,11 @@ from shardc.ir.pass_manager import run_passes
 from shardc.ir.tensor_types import shape_of
 from shardc.ir.walk import body, main_function
 from shardc.passes.join_pieces import JoinPieces, has_joined
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import PipelineShape, Reuse
 from shardc.planner.budget import BUDGET
 from shardc.planner.layer_samples import even_loop_cuts
+
+ONCE = Reuse(cast_once=True)
 
 type EvenStages = tuple[tuple[int, ...], tuple[int, ...]]
 """The cuts of the loops over layers, and the positions of the stages after the first."""
@@ -35,7 +37,7 @@ class Splits:
     Args:
         pipelines: whether several stages are possible. The splits are then those for several, and
             `of` a shape with one stage makes another where these differ.
-        cast_once: whether parameters are cast to narrower types once per step.
+        reuse: what is computed once for all microbatches.
     """
 
     def __init__(
@@ -45,9 +47,9 @@ class Splits:
         batch_dims: Sequence[int] = (),
         *,
         pipelines: bool = True,
-        cast_once: bool = True,
+        reuse: Reuse = ONCE,
     ) -> None:
-        self._original, self._stages, self._cast_once = module, 1 + pipelines, cast_once
+        self._original, self._stages, self.reuse = module, 1 + pipelines, reuse
         self._batch = tuple(batch_args or ()), tuple(batch_dims)
         self._made: dict[tuple[int, tuple[int, ...]], Module] = {}
         # By number of microbatches, loop cuts and cuts.
@@ -60,7 +62,7 @@ class Splits:
     @cached_property
     def module(self) -> Module:
         """The program that is split: `find_batch` of the original."""
-        return find_batch(self._original, *self._batch, self._stages, self._cast_once)
+        return find_batch(self._original, *self._batch, self._stages, self.reuse.cast_once)
 
     @cached_property
     def cast_once(self) -> bool:
@@ -71,8 +73,11 @@ class Splits:
     @cached_property
     def casting_again(self) -> "Splits":
         """The splits in which each microbatch casts parameters again."""
-        pipelines = self._stages > 1
-        return Splits(self._original, *self._batch, pipelines=pipelines, cast_once=False)
+        return self.with_reuse(msgspec.structs.replace(self.reuse, cast_once=False))
+
+    def with_reuse(self, reuse: Reuse) -> "Splits":
+        """The splits of the same program with other values computed once."""
+        return Splits(self._original, *self._batch, pipelines=self._stages > 1, reuse=reuse)
 
     @cached_property
     def compute_twice(self) -> bool:
@@ -85,7 +90,7 @@ class Splits:
         """The splits for one stage."""
         if not has_joined(self.module.operation):
             return self
-        return Splits(self._original, *self._batch, pipelines=False, cast_once=self._cast_once)
+        return Splits(self._original, *self._batch, pipelines=False, reuse=self.reuse)
 
     @property
     def examples(self) -> dict[int, int]:
@@ -214,7 +219,7 @@ class Splits:
             return self._made[key]
         if count > 1 and loop_cuts in self._refused:
             return self._refused[loop_cuts]
-        found = try_split(self.module, count, *self._batch, loop_cuts)
+        found = try_split(self.module, count, *self._batch, loop_cuts, self.reuse)
         if not isinstance(found, MicrobatchRefusal):
             self._made[key] = found
         elif not found.others:

@@ -1,4 +1,5 @@
 // RUN: shardc-opt %s --passes=shardc-split-microbatches{count=4} --split-input-file | filecheck %s
+// RUN: shardc-opt %s --passes="shardc-split-microbatches{count=4 keep-price=0.001 cluster=h100-8}" --split-input-file | filecheck %s --check-prefix=KEEP
 
 // The batch argument is read one microbatch at a time; the gradient is added up over the
 // microbatches, right behind the product that makes it; the update runs after them.
@@ -112,6 +113,21 @@ func.func private @layer(%x: tensor<4x3xf32>, %w: tensor<3x3xf32>) -> (tensor<4x
 //       CHECK:   stablehlo.broadcast_in_dim %[[FIRST]]#1
 //       CHECK:   stablehlo.dot_general {{.*}}shardc.phase = "body"
 //       CHECK:   stablehlo.custom_call @shardc.accumulate
+//
+// If values may be kept, the loop also writes the products of each microbatch, and the body reads
+// them instead of multiplying again.
+// KEEP:        module attributes {{.*}}shardc.kept_between
+// KEEP-LABEL:  func.func public @heavy_sum_takes_a_run_of_its_own
+//       KEEP:   %[[FIRST:.*]]:3 = stablehlo.while(%[[T:.*]] = %{{.*}}, %[[ALL:.*]] = %{{.*}}, %{{.*}} = %{{.*}})
+//       KEEP:     %[[Y:.*]] = stablehlo.dot_general {{.*}} -> tensor<2x3xf32>
+//       KEEP:     %[[ROW:.*]] = stablehlo.reshape %[[Y]] : (tensor<2x3xf32>) -> tensor<1x2x3xf32>
+//       KEEP:     stablehlo.dynamic_update_slice %[[ALL]], %[[ROW]], %[[T]], {{.*}} -> tensor<4x2x3xf32>
+//   KEEP-NOT:   stablehlo.dot_general {{.*}} -> tensor<2x3xf32>
+//       KEEP:   %[[PARTS:.*]] = stablehlo.reshape %[[FIRST]]#1 {shardc.phase = "body"}
+//   KEEP-NOT:   stablehlo.dot_general {{.*}} -> tensor<2x3xf32>
+//       KEEP:   stablehlo.dynamic_slice %[[PARTS]], {{.*}} -> tensor<1x1x2x3xf32>
+//       KEEP:   stablehlo.dot_general {{.*}}shardc.phase = "body"
+//       KEEP:   stablehlo.custom_call @shardc.accumulate
 module {
   func.func public @heavy_sum_takes_a_run_of_its_own(
       %w: tensor<3x3xf32> {tf.aliasing_output = 0 : i32}, %x: tensor<8x3xf32>) -> tensor<3x3xf32> {

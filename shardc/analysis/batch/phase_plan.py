@@ -33,7 +33,7 @@ class Method(Enum):
     FORWARD = "forward"  # the same form of the operand that an identity op forwards
     SLICE = "slice"  # the current microbatch's part of another form
     SUM = "sum"  # another form, summed over the microbatches
-    EARLIER_SWEEP = "earlier_sweep"  # a sum that an earlier sweep has accumulated
+    EARLIER_SWEEP = "earlier_sweep"  # what an earlier sweep has accumulated
     CONCAT = "concat"  # the parts of all microbatches, concatenated
 
 

@@ -7,7 +7,7 @@ parameters, casts marked with `shardc.once`).
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from shardc.analysis.batch.batch_state import (
@@ -44,21 +44,27 @@ _EARLIER_SWEEP = Materialization(Method.EARLIER_SWEEP)
 _CLONE = Materialization(Method.CLONE)
 
 
-def plan_phases(flow: BatchFlow, sweep: int) -> PhasePlan:
+def plan_phases(flow: BatchFlow, sweep: int, kept: Mapping[int, int]) -> PhasePlan:
     """Decides in which phases of a sweep every op runs, and which forms every value takes.
 
-    The last sweep gives the results of the step; the others give the sums between sweeps.
+    The last sweep gives the results of the step; the others give the sums between sweeps, and what
+    later sweeps do not compute again.
+
+    Args:
+        kept: varying values and sums -> the sweep that keeps them for all later ones.
     """
     last = sweep == flow.num_sweeps - 1
-    return _Planner(flow, sweep).run(
-        flow.program.graph.returned if last else flow.sums_between(sweep)
+    wanted = flow.program.graph.returned if last else flow.sums_between(sweep)
+    return _Planner(flow, sweep, kept).run(
+        [*wanted, *(v for v, keeping in kept.items() if keeping == sweep)]
     )
 
 
 class _Planner:
-    def __init__(self, flow: BatchFlow, sweep: int) -> None:
+    def __init__(self, flow: BatchFlow, sweep: int, kept: Mapping[int, int]) -> None:
         self.flow = flow
         self.sweep = sweep
+        self.kept = {v for v, keeping in kept.items() if keeping < sweep}
         self.graph = flow.program.graph
         self.plan = PhasePlan()
         self.pending: dict[int, list[Form]] = defaultdict(list)
@@ -111,6 +117,10 @@ class _Planner:
         return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
 
     def _result(self, v: int, form: Form) -> Materialization:
+        if v in self.kept:
+            if form.phase is Phase.BEFORE:
+                return _EARLIER_SWEEP
+            return Materialization(Method.SLICE if form.cut else Method.ALIAS, BEFORE)
         i = self.graph.producer[v]
         state = self.flow.states[v]
         other = v in self.flow.sums or form.cut != state.cut

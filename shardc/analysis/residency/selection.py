@@ -52,7 +52,7 @@ class _Choice:
         self.made: list[ir.Value] = [value for op in found.again for value in op.results]
         self.seconds = {op: op_seconds(op, model) for op in found.again}
         keepable = [v for v, original in found.originals.items() if original.name]
-        self.moving = {v: price * _moving_s(v, model) for v in keepable}
+        self.moving = {v: price * moving_seconds(v, model) for v in keepable}
 
     def least(self, never: Collection[ir.Value] = ()) -> set[ir.Value]:
         """The cheapest values to keep, none of `never` among them."""
@@ -139,6 +139,6 @@ def op_seconds(op: ir.Operation, model: CostModel) -> float:
     return model.op_s(Work(dtype_of(op.results[0]), cost.flops, moved))
 
 
-def _moving_s(value: ir.Value, model: CostModel) -> float:
+def moving_seconds(value: ir.Value, model: CostModel) -> float:
     """Seconds to write a value and to read it."""
     return model.op_s(Work(dtype_of(value), 0, 2 * num_bytes(value)))

@@ -8,6 +8,7 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative, rank
 from shardc.plan.decisions import Plan
+from shardc.plan.shape import Reuse
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.attempts import Progress
 from shardc.planner.hand.hand_plan import hand_plan
@@ -36,7 +37,7 @@ def with_usual_plans(
         return plan
     found: list[Alternative] = []
     batch = plan.batch_arguments or None, plan.batch_dims
-    splits = Splits(module, *batch, cast_once=plan.cast_once)
+    splits = Splits(module, *batch, reuse=Reuse.of(plan))
     known = {each.name for each in plan.account.judged if each.by_hand}
     specs = [spec for spec in usual_plans(plan, cluster) if spec.name not in known]
     complete = True

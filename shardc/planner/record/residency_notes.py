@@ -1,14 +1,14 @@
-"""Notes on the forward values that the stages of a plan keep or recompute."""
+"""Notes on the values that a plan keeps or computes again."""
 
 from collections.abc import Sequence
 
-from shardc.ir.attributes import CAST_ONCE, KEPT, data_of, phase_of
+from shardc.ir.attributes import CAST_ONCE, KEPT, KEPT_BETWEEN, SWEEPS, data_of, get_str, phase_of
 from shardc.ir.context import Module
 from shardc.ir.walk import main_function, ops
 from shardc.plan.decisions import ValuePlan
 from shardc.plan.function_kind import Phase
 from shardc.plan.notes import Data, Note, NoteCode
-from shardc.plan.shape import PipelineShape
+from shardc.plan.shape import KeptBetween, PipelineShape
 
 
 def kept_values(module: Module) -> tuple[tuple[ValuePlan, ...], ...]:
@@ -21,6 +21,25 @@ def kept_values(module: Module) -> tuple[tuple[ValuePlan, ...], ...]:
             if KEPT in attributes
             else ()
         )
+
+
+def kept_between(split_module: Module) -> KeptBetween | None:
+    """The values that sweeps over the microbatches keep for later ones, if there are any."""
+    attributes = split_module.operation.attributes
+    with split_module.context:
+        return (
+            data_of(attributes[KEPT_BETWEEN], KeptBetween) if KEPT_BETWEEN in attributes else None
+        )
+
+
+def sweep_notes(module: Module) -> list[Note]:
+    """Why there are several sweeps over the microbatches, and what is kept between them."""
+    why, kept = get_str(module.operation, SWEEPS), kept_between(module)
+    found = [] if why is None else [Note(NoteCode.SEVERAL_RUNS, {"why": why})]
+    if kept is not None:
+        data: Data = {"count": kept.count, "num_bytes": kept.num_bytes}
+        found.append(Note(NoteCode.KEPT_BETWEEN, data))
+    return found
 
 
 def cast_notes(split_module: Module) -> list[Note]:

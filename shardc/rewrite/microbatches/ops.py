@@ -80,8 +80,14 @@ class MicrobatchOps:
         split = self.split_shape(shape_of(argument), dim)
         return self._entry(argument, split, dim, self._without(split, dim))
 
-    def slice(self, whole: ir.Value, dim: int, outer: int) -> ir.Value:
-        """The microbatch's part of a whole value: of dim `dim` viewed as [outer, M, rest]."""
+    def slice(
+        self, whole: ir.Value, dim: int, outer: int, gathered: ir.Value | None = None
+    ) -> ir.Value:
+        """The microbatch's part of a whole value: of dim `dim` viewed as [outer, M, rest].
+
+        Args:
+            gathered: the value that `whole` is a reshape of, if the view may be made of it.
+        """
         if self.count == 1:
             return whole
         shape = shape_of(whole)
@@ -89,7 +95,7 @@ class MicrobatchOps:
             return fresh
         rest = shape[dim] // outer // self.count
         split = [*shape[:dim], outer, self.count, rest, *shape[dim + 1 :]]
-        seen = self.reshape(whole, split, Phase.BODY)
+        seen = self.reshape(whole if gathered is None else gathered, split, Phase.BODY)
         part = [*shape[:dim], outer * rest, *shape[dim + 1 :]]
         return self._entry(seen, split, dim + 1, part)
 

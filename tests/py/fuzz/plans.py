@@ -40,6 +40,7 @@ from shardc.passes.split_backward import SplitBackward
 from shardc.passes.split_backward_loops import SplitBackwardLoops
 from shardc.passes.unroll_layers import UnrollLayers
 from shardc.plan.layout import Mesh
+from shardc.plan.shape import Reuse
 from shardc.planner.layer_samples import even_loop_cuts
 from tests.py.fuzz.kinds import KINDS, step_of
 from tests.py.fuzz.layers import Step
@@ -215,7 +216,7 @@ class Checked:
                     plan.microbatches,
                     *(batch if key[0] > 1 else (None, ())),
                     cuts,
-                    cast_once=True,
+                    reuse=Reuse(cast_once=True),
                 )
             except MicrobatchError as refusal:
                 self._splits[key] = refusal

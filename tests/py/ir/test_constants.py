@@ -3,7 +3,7 @@
 import pytest
 from jax.extend.mlir import ir
 
-from shardc.ir.constants import splat_text
+from shardc.ir.constants import splat, splat_text, zeros
 from shardc.ir.context import make_context
 from shardc.ir.walk import body, main_function
 
@@ -31,3 +31,16 @@ def test_the_element_of_a_splat(value: str, text: str | None) -> None:
         module = ir.Module.parse(PROGRAM.format(value=value))
         constant, _ = body(main_function(module.operation)).operations
         assert splat_text(constant.operation) == text
+
+
+@pytest.mark.parametrize("element", ["f64", "bf16", "f8E4M3FN", "i1", "ui8", "i32", "complex<f32>"])
+def test_zeros_of_all_element_types(element: str) -> None:
+    with make_context(), ir.Location.file("step.py", 3, 1):
+        module = ir.Module.parse("func.func @main() { return }")
+        block = body(main_function(module.operation))
+        with ir.InsertionPoint.at_block_begin(block):
+            value = zeros(ir.Type.parse(f"tensor<2x3x{element}>"))
+        assert splat(value) == 0
+        assert str(value.type) == f"tensor<2x3x{element}>"
+        assert "step.py" in str(value.owner.location)
+        assert module.operation.verify()
