@@ -1,7 +1,7 @@
 """Solve instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism, and score them.
 
     python benchmarks/iopddl.py FILES... [--time-limit auto|SECONDS] [--seed N] [--format json]
-                                [--clock wall|none]
+                                [--clock wall|none] [--processes N]
 
 An instance is JSON, plain or gzipped: {"problem": {"nodes": {"intervals", "costs", "usages"},
 "edges": {"nodes", "costs"}, "usage_limit"}}; costs are integers, 10^18 means forbidden. Prints per
@@ -12,7 +12,8 @@ that the contest gave the instance, by the clock (on 8 cores).
 
 The solver spends a budget of work that follows from the limit, and ends early if the clock runs out
 first. By the clock, the whole limit is used: while at least `AGAIN` of it is left and the answer is
-not proven optimal, the solver starts again from the best choice with another seed. On a busy
+not proven optimal, the solver starts again from the best choice with another seed; each core runs
+such a process, with seeds of its own (`--processes`), and the best answer is taken. On a busy
 machine `--clock none` leaves the clock out, and the solver runs once: the answer is that of a quiet
 machine if `processor_seconds` (all threads) stays below the limit.
 
@@ -25,11 +26,15 @@ import gc
 import gzip
 import json
 import math
+import multiprocessing
+import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +59,7 @@ CONTEST = {
 }
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
 EFFORT = 0.7  # share of the limit that becomes the budget of work; the rest is for slow machines
+SEEDS = 1000  # between those of two processes
 AGAIN = 0.08  # share of the limit with which the solver starts again
 
 Raw = dict[str, Any]
@@ -121,9 +127,47 @@ def again(problem: Problem, best: Solution, left_s: float, seed: int) -> Solutio
     return replace(better, lower_bound=max(best.lower_bound, found.lower_bound), log=found.log)
 
 
-def measure(path: Path, time_limit: str, seed: int, clock: str) -> dict[str, Any]:
+def together(
+    run: Callable[[int], tuple[Solution, int]], seed: int, processes: int
+) -> tuple[Solution, int]:
+    """The best answer of several processes, and the runs of all. If this one, the first, proves its
+    own answer optimal, the others are stopped."""
+    forked = multiprocessing.get_context("fork")
+    others = []
+    for number in range(1, processes):
+        receiver, sender = forked.Pipe(duplex=False)
+        asked = (run, seed + SEEDS * number, sender)
+        others.append((forked.Process(target=answer, args=asked, daemon=True), receiver))
+        others[-1][0].start()
+        sender.close()  # so that a process that ends without an answer is noticed
+    try:
+        best, runs = run(seed)
+        for _, receiver in others if not best.optimal else ():
+            try:
+                other, more = receiver.recv()
+            except EOFError:
+                continue
+            better = min(best, other, key=lambda each: each.objective)
+            bound = max(best.lower_bound, other.lower_bound)
+            best, runs = replace(better, lower_bound=bound), runs + more
+    finally:
+        for process, _ in others:
+            process.terminate()
+            process.join()
+    return best, runs
+
+
+def answer(run: Callable[[int], tuple[Solution, int]], seed: int, sender: Connection) -> None:
+    """Sends the answer that `run` gives, or nothing if it gives none."""
+    with sender, suppress(ShardcError):
+        sender.send(run(seed))
+
+
+def measure(
+    path: Path, time_limit: str, seed: int, clock: str, processes: int = 1
+) -> dict[str, Any]:
     """Loads, solves and scores one instance."""
-    start_s, start_cpu_s = time.perf_counter(), time.process_time()
+    start_s, start_cpu_s = time.perf_counter(), processor_s()
     name = path.name.split(".")[0]
     limit_s, best = CONTEST.get(name, (DEFAULT_LIMIT_S, None))
     if time_limit != "auto":
@@ -134,18 +178,24 @@ def measure(path: Path, time_limit: str, seed: int, clock: str) -> dict[str, Any
     gc.enable()
     gc.freeze()
     result: dict[str, Any] = {"instance": name, "seed": seed, "time_limit_s": limit_s}
-    result["clock"] = clock
+    result["clock"], result["processes"] = clock, processes
 
     def left_s() -> float:
         return limit_s - (time.perf_counter() - start_s) - RESCORING_S
 
-    ends_s = max(left_s(), 1.0) if clock == "wall" else math.inf
-    try:
+    def run(seed: int) -> tuple[Solution, int]:
+        """The best answer that seeds from this one on give, and how many."""
+        ends_s = max(left_s(), 1.0) if clock == "wall" else math.inf
         solution = solve(problem, time_limit_s=ends_s, effort_s=EFFORT * limit_s, seed=seed)
-        result["log"], result["runs"] = solution.log, 1
+        runs = 1
         while clock == "wall" and left_s() > AGAIN * limit_s and not solution.optimal:
-            solution = again(problem, solution, left_s(), seed + result["runs"])
-            result["log"], result["runs"] = solution.log, result["runs"] + 1
+            solution = again(problem, solution, left_s(), seed + runs)
+            runs += 1
+        return solution, runs
+
+    try:
+        solution, result["runs"] = together(run, seed, processes if clock == "wall" else 1)
+        result["log"] = solution.log
         objective, feasible = score(raw, solution.choice)
         bound: float | None = solution.lower_bound
     except ShardcError as error:
@@ -157,10 +207,20 @@ def measure(path: Path, time_limit: str, seed: int, clock: str) -> dict[str, Any
         "lower_bound": bound,
         "feasible": feasible,
         "seconds": round(time.perf_counter() - start_s, 1),
-        "processor_seconds": round(time.process_time() - start_cpu_s, 1),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "processor_seconds": round(processor_s() - start_cpu_s, 1),
+        "peak_memory_bytes": sum(each.ru_maxrss for each in usages()) * 1024,
         "score": best / objective if best and feasible and objective else None,
     }
+
+
+def usages() -> list[resource.struct_rusage]:
+    """What this process and the largest of its ended ones have used."""
+    return [resource.getrusage(each) for each in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
+def processor_s() -> float:
+    """Processor time so far, that of ended processes included."""
+    return sum(each.ru_utime + each.ru_stime for each in usages())
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
@@ -186,11 +246,14 @@ def main() -> int:
     parser.add_argument("--time-limit", default="auto", help="auto, or seconds per instance")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clock", choices=["wall", "none"], default="wall")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--format", choices=["table", "json"], default="table")
     options = parser.parse_args()
     results = []
     for path in options.files:
-        results.append(measure(path, options.time_limit, options.seed, options.clock))
+        results.append(
+            measure(path, options.time_limit, options.seed, options.clock, options.processes)
+        )
         if options.format == "json":
             print(json.dumps(results[-1]), flush=True)
     if options.format == "table":

@@ -1,11 +1,14 @@
-"""How much longer a predicted step takes than its matrix products alone.
+"""How much longer a predicted step takes than its matrix products alone, and the MFU it implies.
 
     python benchmarks/products_alone.py FILE... [--cluster h100-64]       the products' time
     python benchmarks/products_alone.py FILE --plan plan.json             and that of a plan of FILE
+    python benchmarks/products_alone.py FILE --step-s 70.5             or of a step so long
 
 The products and convolutions of one step, each as one kernel of its whole size at the modelled rate
 of the cluster's device, split evenly over all devices. What `jax.checkpoint` computes again does
 not count. Nothing else of a step is in it: no other op, no launch, no communication, no bubble.
+MFU (model FLOPs utilisation): FLOPs of these products, over what all devices could do in the step
+at the 16-bit peak of their data sheet.
 """
 
 import argparse
@@ -29,8 +32,8 @@ from shardc.plan.shape import PipelineShape
 from shardc.planner.split_cache import Splits
 
 
-def products_s(path: Path, cluster: Cluster) -> float:
-    """Seconds of the products of one step."""
+def products(path: Path, cluster: Cluster) -> tuple[float, int]:
+    """Seconds of the products of one step, and their FLOPs."""
     module = import_file(path).module
     prepare(module)
     splits = Splits(module, None)
@@ -38,15 +41,17 @@ def products_s(path: Path, cluster: Cluster) -> float:
     shape = PipelineShape(1, (), (mesh,), "1f1b").recomputing(["none"], [0])
     outlined = outline_shape(splits.staged(shape), shape, cluster)
     model = CostModel(cluster)
-    total_s = 0.0
+    total_s, flops = 0.0, 0
     with outlined.context:
         for function in functions(outlined.operation):
             for op, traffic, _, times in runs_of_ops(function):
                 if op.name in PRODUCTS:
-                    (whole,) = op_works(op, op_cost(op), traffic, [unsplit(op)], Mesh((), (0,)))
+                    cost = op_cost(op)
+                    (whole,) = op_works(op, cost, traffic, [unsplit(op)], Mesh((), (0,)))
                     kernel = msgspec.structs.replace(whole, num_bytes=0, launches=0.0)
                     total_s += times * model.op_s(kernel) / cluster.num_devices
-    return total_s
+                    flops += times * cost.flops
+    return total_s, flops
 
 
 def main() -> None:
@@ -54,14 +59,19 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--cluster", default="h100-64")
     parser.add_argument("--plan", type=Path)
+    parser.add_argument("--step-s", type=float)
     asked = parser.parse_args()
     cluster = Cluster.load(asked.cluster)
     for path in asked.files:
         found = {"program": path.name.split(".mlir")[0], "cluster": cluster.name}
-        found["products_s"] = products_s(path, cluster)
+        found["products_s"], found["flops"] = products(path, cluster)
+        step_s = asked.step_s
         if asked.plan is not None:
             step_s = json.loads(asked.plan.read_text())["predicted"]["step_time_s"]
+        if step_s is not None:
+            peak = cluster.num_devices * cluster.device.peak_flops_per_s("float16")
             found |= {"step_s": step_s, "ratio": step_s / found["products_s"]}
+            found["mfu"] = found["flops"] / (step_s * peak)
         print(json.dumps(found), flush=True)
 
 

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import iopddl
+from shardc.errors import InfeasibleError
 from shardc.solver.problem.problem import evaluate
 from tests.py.solver.random_problems import training_chain
 
@@ -60,6 +64,27 @@ def test_an_instance_is_solved_and_scored(instance: Path) -> None:
     found = iopddl.measure(instance, "2", seed=0, clock="none")
     assert found["feasible"] and found["lower_bound"] <= found["objective"]
     assert found["instance"] == "chain" and found["score"] is None
+
+
+def test_several_processes_answer_together(instance: Path) -> None:
+    """The best answer is taken; a process without one, or killed, is left out."""
+    raw = iopddl.read(instance)
+    problem = iopddl.to_problem(raw)
+
+    def run(seed: int) -> tuple[Any, int]:
+        if seed == 2 * iopddl.SEEDS:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if seed == 3 * iopddl.SEEDS:
+            raise InfeasibleError("nothing fits")
+        solved = iopddl.solve(problem, time_limit_s=2.0, effort_s=1.0, seed=seed)
+        worse = solved.objective + (seed == 0)
+        found = replace(solved, objective=worse, lower_bound=float(-seed), optimal=False)
+        return found, 3
+
+    best, runs = iopddl.together(run, 0, 4)
+    assert runs == 6
+    assert best.objective == run(iopddl.SEEDS)[0].objective
+    assert best.lower_bound == 0.0
 
 
 def test_totals_above_53_bits_are_exact(instance: Path) -> None:
