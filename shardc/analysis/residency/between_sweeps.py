@@ -24,7 +24,7 @@ def kept_between_sweeps(flow: BatchFlow, price: float, model: CostModel) -> dict
 
     One sweep after the other takes from those before it what costs less to keep than to compute
     again: the exact minimum for this sweep, by a minimum cut. What is kept for one sweep is free
-    for all later ones. The whole value is kept, the parts of all microbatches.
+    for all later ones. Of a value, the parts of all microbatches are kept; of addends, their sum.
 
     Args:
         price: of keeping a value, relative to the time in which a device writes and reads it.
