@@ -31,7 +31,7 @@ from shardc.ir.walk import main_function
 from shardc.plan.shape import KeptBetween
 from shardc.rewrite.calls.specialize_calls import fit_calls
 from shardc.rewrite.loops.carried_values import drop_unused
-from shardc.rewrite.microbatches.phases import write_phases
+from shardc.rewrite.microbatches.step_phases import write_phases
 
 
 @dataclass(frozen=True)
