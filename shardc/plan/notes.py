@@ -100,8 +100,8 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.LEFT_OUT: lambda shape, message, help: f"{shape} left out: {message}; {help}",
     NoteCode.SEVERAL_RUNS: lambda why: why,
     NoteCode.KEPT_BETWEEN: lambda count, num_bytes: (
-        f"{count} values ({num_bytes / GIB:.3g} GiB of all microbatches) are kept from one run"
-        " through the microbatches for later ones instead of being computed again"
+        f"from one run through the microbatches, later ones take {count} value{'s' * (count > 1)}"
+        f" ({num_bytes / GIB:.3g} GiB of all microbatches) that they would compute again"
     ),
     NoteCode.RECOMPUTED: lambda stages: (
         f"to save memory, the backward passes of stages {stages} recompute forward values"

@@ -18,7 +18,10 @@ SAMPLES = {
         "2 stages on 4 left out: a bug; report it",
     ),
     NoteCode.SEVERAL_RUNS: ({"why": "they run twice"}, "they run twice"),
-    NoteCode.KEPT_BETWEEN: ({"count": 7, "num_bytes": 3 << 29}, "7 values (1.5 GiB of all"),
+    NoteCode.KEPT_BETWEEN: (
+        {"count": 7, "num_bytes": 3 << 29},
+        "from one run through the microbatches, later ones take 7 values (1.5 GiB",
+    ),
     NoteCode.CALLS: ({"count": 6, "functions": 2}, "each of 6 calls"),
     NoteCode.LOOKUPS: ({"count": 3}, "3 products with one-hot matrices"),
     NoteCode.CASTS: ({"count": 2}, "2 casts of parameters to narrower types: once per step"),
