@@ -199,7 +199,7 @@ class _Phases:
             assert form.cut is not None
             # Of what a sweep has kept, the dim of the microbatches is still apart in front of a
             # reshape, so that a mesh can shard the rows of each.
-            kept = self.flow.states[v].varies and self.given.get(v) == other
+            kept = self.flow.states[v].varies and v in self.given and self.given[v] == other
             reshape = defining_op(other) if kept else None
             gathered = None if reshape is None else reshape.operands[0]
             return self.build.slice(other, form.cut.dim, form.cut.outer, gathered)

@@ -17,7 +17,9 @@ from shardc.analysis.residency.between_sweeps import kept_between_sweeps
 from shardc.analysis.residency.selection import moving_seconds, op_seconds
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
+from shardc.ir.attributes import SWEEPS
 from shardc.ir.pass_manager import run_passes
+from shardc.passes.fission_loops import FissionLoops
 from shardc.passes.split_microbatches import SplitMicrobatches
 from shardc.plan.function_kind import Phase
 from tests.py.fuzz.batch_sums import random_step
@@ -114,19 +116,18 @@ def test_what_is_kept_costs_least(price: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [0, 3, 5, 7, 9, 10, 11, 12, 16, 17, 19, 23, 26, 27, 30, 36])
 def test_random_steps_compute_the_same_with_less_work(seed: int) -> None:
+    """The seeds are those of steps that are swept several times."""
     random = Random(seed)
     step, args = random_step(random)
     price = random.choice([FREE, 1.0, 30.0])
     with jax.enable_x64(True):
         module, flat = normalized(Program(step, args, (0,)))
-        facts = split_step(module.operation, 2)
-        if not isinstance(facts, StepSplit):
-            pytest.skip("loops that wait for sums are not split here")
         cut, again = copy_of(module), copy_of(module)
-        run_passes(cut, [SplitMicrobatches(2, keep_price=price)])
-        run_passes(again, [SplitMicrobatches(2)])
+        run_passes(cut, [FissionLoops(), SplitMicrobatches(2, keep_price=price)])
+        run_passes(again, [FissionLoops(), SplitMicrobatches(2)])
+        assert SWEEPS in again.operation.attributes
         for got, want in zip(run_split(cut, flat), run_module(module, flat), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
     assert flops_of(cut, "before") + 2 * flops_of(cut, "body") <= (
