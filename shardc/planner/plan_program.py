@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from shardc.cluster import Cluster
-from shardc.errors import InfeasibleError, ScheduleError
+from shardc.errors import InfeasibleError, ScheduleError, StageError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -76,7 +76,12 @@ def search_program(
         left_s = max(options.time_limit_s - planner.tried.seconds_spent(), 1.0)
         less = msgspec.structs.replace(options, time_limit_s=left_s)
         other = Planner(module, cluster, less, progress, wanted, reuse)
-        found = _run(other)
+        try:
+            found = _run(other)
+        except (ScheduleError, StageError):  # too few layers are left in the pipeline, say
+            if isinstance(best[1], Plan):
+                return False
+            raise
         if isinstance(best[1], Plan) and not _is_better(found, best[1]):
             return False
         best = other, found

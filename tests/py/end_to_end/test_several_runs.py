@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.errors import StageError
 from shardc.passes import plan_shardings
 from shardc.plan.notes import NoteCode
 from shardc.planner import plan_program
@@ -83,6 +84,24 @@ def test_microbatches_that_memory_needs_are_found(
         again = other.lower(*args).plan().plan
         assert (again.num_microbatches > 1, again.keep_price) == (True, 0.0)
         assert again.predicted.step_time_s > small.predicted.step_time_s
+
+
+def test_no_plan_is_lost_because_one_that_keeps_values_has_too_few_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, tried = plan_program._run, []
+
+    def refused(planner: Any) -> Any:
+        tried.append(planner.splits.reuse.keep_price)
+        if tried[-1]:
+            raise StageError("too few layers")
+        return run(planner)
+
+    monkeypatch.setattr(plan_program, "_run", refused)
+    step = shardc.jit(balanced_experts, stages=1, microbatches=4, cluster=CLUSTER, mesh=(2,))
+    plan = step.lower(*SEVERAL_RUNS_OF[balanced_experts][0]).plan().plan
+    assert (plan.num_microbatches, plan.keep_price) == (4, 0.0)
+    assert tried[0] == 0.0 < tried[1]
 
 
 def test_sums_that_wait_for_sums() -> None:
