@@ -2,9 +2,8 @@
 
 import gzip
 import json
-import os
-import signal
-from dataclasses import replace
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks import iopddl
-from shardc.errors import InfeasibleError
 from shardc.solver.problem.problem import evaluate
 from tests.py.solver.random_problems import training_chain
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -67,24 +67,9 @@ def test_an_instance_is_solved_and_scored(instance: Path) -> None:
 
 
 def test_several_processes_answer_together(instance: Path) -> None:
-    """The best answer is taken; a process without one, or killed, is left out."""
-    raw = iopddl.read(instance)
-    problem = iopddl.to_problem(raw)
-
-    def run(seed: int) -> tuple[Any, int]:
-        if seed == 2 * iopddl.SEEDS:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if seed == 3 * iopddl.SEEDS:
-            raise InfeasibleError("nothing fits")
-        solved = iopddl.solve(problem, time_limit_s=2.0, effort_s=1.0, seed=seed)
-        worse = solved.objective + (seed == 0)
-        found = replace(solved, objective=worse, lower_bound=float(-seed), optimal=False)
-        return found, 3
-
-    best, runs = iopddl.together(run, 0, 4)
-    assert runs == 6
-    assert best.objective == run(iopddl.SEEDS)[0].objective
-    assert best.lower_bound == 0.0
+    command = [sys.executable, "-m", "tests.py.solver.several_processes", str(instance)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "together\n", done.stderr
 
 
 def test_totals_above_53_bits_are_exact(instance: Path) -> None:
