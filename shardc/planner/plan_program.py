@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from shardc.cluster import Cluster
-from shardc.errors import InfeasibleError, ScheduleError, StageError
+from shardc.errors import InfeasibleError, ScheduleError
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
@@ -78,7 +78,7 @@ def search_program(
         other = Planner(module, cluster, less, progress, wanted, reuse)
         try:
             found = _run(other)
-        except (ScheduleError, StageError):  # too few layers are left in the pipeline, say
+        except ScheduleError:  # too few microbatches are possible with what is kept, say
             if isinstance(best[1], Plan):
                 return False
             raise

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.errors import StageError
+from shardc.errors import ScheduleError
 from shardc.passes import plan_shardings
 from shardc.plan.notes import NoteCode
 from shardc.planner import plan_program
@@ -86,7 +86,7 @@ def test_microbatches_that_memory_needs_are_found(
         assert again.predicted.step_time_s > small.predicted.step_time_s
 
 
-def test_no_plan_is_lost_because_one_that_keeps_values_has_too_few_layers(
+def test_no_plan_is_lost_because_one_that_keeps_values_does_not_suit_the_schedule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, tried = plan_program._run, []
@@ -94,7 +94,7 @@ def test_no_plan_is_lost_because_one_that_keeps_values_has_too_few_layers(
     def refused(planner: Any) -> Any:
         tried.append(planner.splits.reuse.keep_price)
         if tried[-1]:
-            raise StageError("too few layers")
+            raise ScheduleError("too few microbatches")
         return run(planner)
 
     monkeypatch.setattr(plan_program, "_run", refused)
