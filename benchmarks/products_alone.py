@@ -2,7 +2,7 @@
 
     python benchmarks/products_alone.py FILE... [--cluster h100-64]       the products' time
     python benchmarks/products_alone.py FILE --plan plan.json             and that of a plan of FILE
-    python benchmarks/products_alone.py FILE --step-s 70.5             or of a step so long
+    python benchmarks/products_alone.py FILE --step-s 70.5                or of a step so long
 
 The products and convolutions of one step, each as one kernel of its whole size at the modelled rate
 of the cluster's device, split evenly over all devices. What `jax.checkpoint` computes again does

@@ -90,10 +90,10 @@ class SplitMicrobatches(Pass):
         kept: dict[int, int] = {}
         if self.keep_price > 0.0:
             kept = kept_between_sweeps(step.flow, self.keep_price, CostModel(self.cluster))
+        if kept:
             values = [step.flow.program.graph.values[v] for v in kept]
             total = KeptBetween(self.keep_price, len(kept), sum(map(num_bytes, values)))
-            if kept:
-                module.attributes[KEPT_BETWEEN] = data_attr(total)
+            module.attributes[KEPT_BETWEEN] = data_attr(total)
         write_phases(function, step.flow, self.count, kept)
         drop_unused(function)  # a loop that runs before the microbatches makes fewer results there
         fit_calls(module)
