@@ -123,6 +123,8 @@ def row_of(name: str, module: Module, cluster: Cluster, most_stages: int, num_pl
         planned.append({"shape": words, "estimate_s": proposal.step_time_s, "exact_s": exact_s})
         if exact_s is not None and exact_s < forced_s:
             forced_s, shape = exact_s, words
+    if not shape:
+        return found | {"outcome": f"auto {1e3 * auto_s:.5g} ms; no forced shape fits"}
     return {**found, "forced_s": forced_s, "forced": shape, "ratio": auto_s / forced_s}
 
 

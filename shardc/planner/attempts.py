@@ -107,8 +107,8 @@ class Attempts:
 
     def may_plan(self, found: Found, most_ops: int) -> bool:
         """Whether `found` may be planned: as `may_plan_another`, or as the only rival of the best
-        plan, if that is clearly slower than the estimate for `found`."""
-        only_rival = not self._had_rival and self.is_far_behind(found)
+        plan, if that is slower than the estimate for `found`."""
+        only_rival = not self._had_rival and self.best_s > found.pipeline.step_time_s
         return self.may_plan_another(most_ops) or (only_rival and self.has_time())
 
     def is_beaten(self, found: Found) -> bool:

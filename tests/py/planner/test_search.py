@@ -82,7 +82,7 @@ def test_a_single_stage_is_planned_on_each_mesh_that_seems_as_fast() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("slower", "planned"), [(1, 1), (2, 2)])
-def test_the_budget_of_ops_leaves_one_rival_for_a_plan_far_behind_its_estimate(
+def test_the_budget_of_ops_leaves_one_rival_whose_estimate_is_below_the_plan(
     slower: float, planned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def best_s(tried: Attempts) -> float:
@@ -97,6 +97,12 @@ def test_the_budget_of_ops_leaves_one_rival_for_a_plan_far_behind_its_estimate(
     planner.run()
     exact = [each for each in planner.tried.judged.values() if each.exact is not None]
     assert len(exact) == planned
+    assert planner.promising is not None
+    found = planner.promising.found[0]
+    for factor in (0.999, 1.001):  # of the time of the best plan
+        pipeline = replace(found.pipeline, step_time_s=factor * planner.tried.best_s)
+        may = planner.tried.may_plan(replace(found, pipeline=pipeline), 0)
+        assert may == (factor < 1.0 and planned == 1)
 
 
 @pytest.mark.parametrize(
