@@ -10,12 +10,13 @@ included), this process's peak memory and the score: best of the 20 teams over o
 scored by an evaluator in exact integers that shares no code with the solver. `auto` is the limit
 that the contest gave the instance, by the clock (on 8 cores).
 
-The solver spends a budget of work that follows from the limit, and ends early if the clock runs out
-first. By the clock, the whole limit is used: while at least `AGAIN` of it is left and the answer is
-not proven optimal, the solver starts again from the best choice with another seed; each core runs
-such a process, with seeds of its own (`--processes`), and the best answer is taken. On a busy
-machine `--clock none` leaves the clock out, and the solver runs once: the answer is that of a quiet
-machine if `processor_seconds` (all threads) stays below the limit.
+By the clock, the whole limit is used, until an answer is proven optimal. Each core runs searches
+with seeds of their own (`--processes`): in the first half of the time they know nothing of each
+other, then they start from the best mixture of the answers so far (`shardc.solver.combine`). The
+best mixture of the answers of all cores is the answer, improved in what is left of the time. On a
+busy machine `--clock none` leaves the clock out, and the solver runs once, on a budget of work that
+follows from the limit: the answer is that of a quiet machine if `processor_seconds` (all threads)
+stays below the limit.
 
 Limits and best results: github.com/google/iopddl and the contest's report (Moffitt and Fegade,
 ASPLOS/EuroSys 2025 contest track); N is one of the hidden instances.
@@ -43,6 +44,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from shardc.errors import ShardcError
+from shardc.solver.combine import combine
 from shardc.solver.problem.problem import Problem, Solution
 from shardc.solver.solve import solve
 
@@ -58,11 +60,14 @@ CONTEST = {
     "S": (240.0, 1_534_613_444),
 }
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
-EFFORT = 0.7  # share of the limit that becomes the budget of work; the rest is for slow machines
+EFFORT = 0.7  # share of the limit that becomes the work of a single run
 SEEDS = 1000  # between those of two processes
-AGAIN = 0.08  # share of the limit with which the solver starts again
+# Shares of the limit: the work of one search; what is kept back to combine the answers; the last
+# part, in which searches start from the best mixture; and with which it is improved at the end.
+ONE, COMBINED, IMPROVED, AGAIN = 0.14, 0.08, 0.5, 0.02
 
 Raw = dict[str, Any]
+Found = list[Solution]
 
 
 def read(path: Path) -> Raw:
@@ -119,19 +124,25 @@ def score(raw: Raw, choice: Sequence[int]) -> tuple[int, bool]:
     return sum(picked), allowed
 
 
-def again(problem: Problem, best: Solution, left_s: float, seed: int) -> Solution:
-    """The better of `best` and what another seed makes of it in the rest of the time; both prove
-    bounds, of which the higher one holds."""
-    found = solve(problem, time_limit_s=left_s, effort_s=left_s, seed=seed, hint=best.choice)
-    better = min(best, found, key=lambda each: each.objective)
-    return replace(better, lower_bound=max(best.lower_bound, found.lower_bound), log=found.log)
+def searches(problem: Problem, seed: int, limit_s: float, left_s: Callable[[], float]) -> Found:
+    """Answers of searches with a seed each, until one is proven optimal or there is only time left
+    to combine them: at first they know nothing of each other; the later ones start from the best
+    mixture of those before."""
+    found: Found = []
+    while not found or (left_s() > (ONE + COMBINED) * limit_s and not found[-1].optimal):
+        ends_s, effort_s = max(left_s() - COMBINED * limit_s, 1.0), ONE * limit_s
+        own_seed, hint = seed + len(found), None
+        if found and left_s() < IMPROVED * limit_s:
+            found.append(combine(problem, found, time_limit_s=ends_s, seed=own_seed))
+            hint, ends_s = found[-1].choice, max(left_s() - COMBINED * limit_s, 1.0)
+        asked = {"time_limit_s": ends_s, "effort_s": effort_s, "seed": own_seed, "hint": hint}
+        found.append(solve(problem, **asked))
+    return found
 
 
-def together(
-    run: Callable[[int], tuple[Solution, int]], seed: int, processes: int
-) -> tuple[Solution, int]:
-    """The best answer of several processes, and the runs of all. If this one, the first, proves its
-    own answer optimal, the others are stopped."""
+def together(run: Callable[[int], Found], seed: int, processes: int) -> Found:
+    """The answers of several processes. If this one, the first, proves its own to be optimal, the
+    others are stopped."""
     forked = multiprocessing.get_context("fork")
     others = []
     for number in range(1, processes):
@@ -141,26 +152,36 @@ def together(
         others[-1][0].start()
         sender.close()  # so that a process that ends without an answer is noticed
     try:
-        best, runs = run(seed)
-        for _, receiver in others if not best.optimal else ():
-            try:
-                other, more = receiver.recv()
-            except EOFError:
-                continue
-            better = min(best, other, key=lambda each: each.objective)
-            bound = max(best.lower_bound, other.lower_bound)
-            best, runs = replace(better, lower_bound=bound), runs + more
+        found = run(seed)
+        for _, receiver in others if not found[-1].optimal else ():
+            with suppress(EOFError):
+                found += receiver.recv()
     finally:
         for process, _ in others:
             process.terminate()
             process.join()
-    return best, runs
+    return found
 
 
-def answer(run: Callable[[int], tuple[Solution, int]], seed: int, sender: Connection) -> None:
-    """Sends the answer that `run` gives, or nothing if it gives none."""
+def answer(run: Callable[[int], Found], seed: int, sender: Connection) -> None:
+    """Sends the answers that `run` gives, or nothing if it gives none."""
     with sender, suppress(ShardcError):
         sender.send(run(seed))
+
+
+def best_of(
+    problem: Problem, found: Found, seed: int, limit_s: float, left_s: Callable[[], float]
+) -> Solution:
+    """The best mixture of several answers, and what is made of it in the rest of the time."""
+    best = found[-1]
+    if len(found) > 1:
+        best = combine(problem, found, time_limit_s=left_s(), effort_s=left_s(), seed=seed)
+    if left_s() > AGAIN * limit_s and not best.optimal:
+        rest_s = left_s()
+        more = solve(problem, time_limit_s=rest_s, effort_s=rest_s, seed=seed, hint=best.choice)
+        bound = max(best.lower_bound, more.lower_bound)
+        best = replace(min(best, more, key=lambda each: each.objective), lower_bound=bound)
+    return best
 
 
 def measure(
@@ -183,18 +204,18 @@ def measure(
     def left_s() -> float:
         return limit_s - (time.perf_counter() - start_s) - RESCORING_S
 
-    def run(seed: int) -> tuple[Solution, int]:
-        """The best answer that seeds from this one on give, and how many."""
-        ends_s = max(left_s(), 1.0) if clock == "wall" else math.inf
-        solution = solve(problem, time_limit_s=ends_s, effort_s=EFFORT * limit_s, seed=seed)
-        runs = 1
-        while clock == "wall" and left_s() > AGAIN * limit_s and not solution.optimal:
-            solution = again(problem, solution, left_s(), seed + runs)
-            runs += 1
-        return solution, runs
+    def run(seed: int) -> Found:
+        return searches(problem, seed, limit_s, left_s)
 
     try:
-        solution, result["runs"] = together(run, seed, processes if clock == "wall" else 1)
+        if clock == "wall":
+            found = together(run, seed, processes)
+            solution = best_of(problem, found, seed, limit_s, left_s)
+        else:
+            effort_s = EFFORT * limit_s
+            found = [solve(problem, time_limit_s=math.inf, effort_s=effort_s, seed=seed)]
+            solution = found[0]
+        result["runs"] = len(found)
         result["log"] = solution.log
         objective, feasible = score(raw, solution.choice)
         bound: float | None = solution.lower_bound
