@@ -11,9 +11,9 @@ scored by an evaluator in exact integers that shares no code with the solver. `a
 that the contest gave the instance, by the clock (on 8 cores).
 
 By the clock, the whole limit is used, until an answer is proven optimal. Each core runs searches
-with seeds of their own (`--processes`): in the first half of the time they know nothing of each
-other, then they start from the best mixture of the answers so far (`shardc.solver.combine`). The
-best mixture of the answers of all cores is the answer, improved in what is left of the time. On a
+that know nothing of each other, with seeds of their own (`--processes`), for half of the time; then
+one that starts from the best mixture of their answers (`shardc.solver.combine`). The best mixture
+of the answers of all cores is the answer, improved in what is left of the time. On a
 busy machine `--clock none` leaves the clock out, and the solver runs once, on a budget of work that
 follows from the limit: the answer is that of a quiet machine if `processor_seconds` (all threads)
 stays below the limit.
@@ -25,6 +25,7 @@ ASPLOS/EuroSys 2025 contest track); N is one of the hidden instances.
 import argparse
 import gc
 import gzip
+import itertools
 import json
 import math
 import multiprocessing
@@ -43,7 +44,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from shardc.errors import ShardcError
+from shardc.errors import InfeasibleError, ShardcError
 from shardc.solver.combine import combine
 from shardc.solver.problem.problem import Problem, Solution
 from shardc.solver.solve import solve
@@ -62,9 +63,9 @@ CONTEST = {
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
 EFFORT = 0.7  # share of the limit that becomes the work of a single run
 SEEDS = 1000  # between those of two processes
-# Shares of the limit: the work of one search; what is kept back to combine the answers; the last
-# part, in which searches start from the best mixture; and with which it is improved at the end.
-ONE, COMBINED, IMPROVED, AGAIN = 0.14, 0.08, 0.5, 0.02
+# Shares of the limit: the work of one search that knows no other answer; the last part, in which
+# the best mixture is improved; and what is kept back of it to combine the answers of all cores.
+ALONE, IMPROVED, COMBINED = 0.14, 0.5, 0.08
 
 Raw = dict[str, Any]
 Found = list[Solution]
@@ -125,19 +126,20 @@ def score(raw: Raw, choice: Sequence[int]) -> tuple[int, bool]:
 
 
 def searches(problem: Problem, seed: int, limit_s: float, left_s: Callable[[], float]) -> Found:
-    """Answers of searches with a seed each, until one is proven optimal or there is only time left
-    to combine them: at first they know nothing of each other; the later ones start from the best
-    mixture of those before."""
+    """Answers of searches that know nothing of each other, for the first part of the time; then
+    their best mixture, and what a search makes of it that has nearly all the rest. Ends early with
+    an answer that is proven optimal."""
     found: Found = []
-    while not found or (left_s() > (ONE + COMBINED) * limit_s and not found[-1].optimal):
-        ends_s, effort_s = max(left_s() - COMBINED * limit_s, 1.0), ONE * limit_s
-        own_seed, hint = seed + len(found), None
-        if found and left_s() < IMPROVED * limit_s:
-            found.append(combine(problem, found, time_limit_s=ends_s, seed=own_seed))
-            hint, ends_s = found[-1].choice, max(left_s() - COMBINED * limit_s, 1.0)
-        asked = {"time_limit_s": ends_s, "effort_s": effort_s, "seed": own_seed, "hint": hint}
-        found.append(solve(problem, **asked))
-    return found
+    for own_seed in itertools.count(seed):
+        if left_s() < IMPROVED * limit_s or (found and found[-1].optimal):
+            break
+        asked = {"effort_s": ALONE * limit_s, "seed": own_seed}
+        with suppress(InfeasibleError):  # it may only have been too short
+            found.append(solve(problem, time_limit_s=left_s(), **asked))
+    rest_s = left_s() - COMBINED * limit_s
+    if not found:
+        return [solve(problem, time_limit_s=rest_s, seed=seed)]
+    return found if found[-1].optimal else [*found, best_of(problem, found, seed, rest_s)]
 
 
 def together(run: Callable[[int], Found], seed: int, processes: int) -> Found:
@@ -169,19 +171,16 @@ def answer(run: Callable[[int], Found], seed: int, sender: Connection) -> None:
         sender.send(run(seed))
 
 
-def best_of(
-    problem: Problem, found: Found, seed: int, limit_s: float, left_s: Callable[[], float]
-) -> Solution:
-    """The best mixture of several answers, and what is made of it in the rest of the time."""
-    best = found[-1]
-    if len(found) > 1:
-        best = combine(problem, found, time_limit_s=left_s(), effort_s=left_s(), seed=seed)
-    if left_s() > AGAIN * limit_s and not best.optimal:
-        rest_s = left_s()
-        more = solve(problem, time_limit_s=rest_s, effort_s=rest_s, seed=seed, hint=best.choice)
-        bound = max(best.lower_bound, more.lower_bound)
-        best = replace(min(best, more, key=lambda each: each.objective), lower_bound=bound)
-    return best
+def best_of(problem: Problem, found: Found, seed: int, seconds: float) -> Solution:
+    """The best mixture of several answers, and what a search makes of it in the time left."""
+    ends_s = time.perf_counter() + seconds
+    best = combine(problem, found, time_limit_s=seconds, seed=seed) if len(found) > 1 else found[0]
+    rest_s = ends_s - time.perf_counter()
+    if rest_s <= 0.0 or best.optimal:
+        return best
+    more = solve(problem, time_limit_s=rest_s, effort_s=rest_s, seed=seed, hint=best.choice)
+    bound = max(best.lower_bound, more.lower_bound)
+    return replace(min(best, more, key=lambda each: each.objective), lower_bound=bound)
 
 
 def measure(
@@ -210,7 +209,7 @@ def measure(
     try:
         if clock == "wall":
             found = together(run, seed, processes)
-            solution = best_of(problem, found, seed, limit_s, left_s)
+            solution = best_of(problem, found, seed, left_s())
         else:
             effort_s = EFFORT * limit_s
             found = [solve(problem, time_limit_s=math.inf, effort_s=effort_s, seed=seed)]
