@@ -65,4 +65,9 @@ def start_may_repeat(op: ir.Operation) -> bool:
         return is_zero(start)
     if name == "multiply":
         return splat(start) == 1
+    return picks(op)
+
+
+def picks(op: ir.Operation) -> bool:
+    """Whether the reducer returns inputs of its own, whatever it compares: argmax, for one."""
     return all(each.name in _CHOOSING for each in op.regions[-1].blocks[0].operations)

@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from shardc.ir.calls import CALL
 from shardc.ir.user_shardings import CONSTRAINT
 from shardc.rules.allowed_factors import BARRIER, COUNTED_ONCE, ELEMENTWISE
-from shardc.rules.reducers import reducer
+from shardc.rules.reducers import picks, reducer
 
 
 def _stablehlo(names: str) -> frozenset[str]:
@@ -72,9 +72,10 @@ CHEAP = _stablehlo("constant iota broadcast_in_dim convert reshape transpose sli
 
 
 def is_extreme(op: ir.Operation) -> bool:
-    """Whether an op gives the largest or smallest of many elements, or all in their order."""
+    """Whether an op gives the largest or smallest of many elements, as an argmax does, too, or all
+    in their order."""
     if op.name in _EXTREMES:
-        return reducer(op) in ("maximum", "minimum")
+        return reducer(op) in ("maximum", "minimum") or (len(op.results) > 1 and picks(op))
     return op.name == "stablehlo.sort"
 
 

@@ -3,7 +3,7 @@
 Without, a later sweep computes again all that it needs of what earlier ones have computed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jax.extend.mlir import ir
 
@@ -11,7 +11,7 @@ from shardc.analysis.batch.microbatch import BatchFlow
 from shardc.analysis.batch.phase_plan import Copy, Form, Method, PhasePlan
 from shardc.analysis.batch.phases import plan_phases
 from shardc.analysis.loops.propagate_marks import propagated
-from shardc.analysis.program.op_classes import chooses
+from shardc.analysis.program.op_classes import IDENTITIES, chooses
 from shardc.analysis.program.value_graph import ARGUMENT
 from shardc.analysis.residency.selection import UNITS, moving_seconds, op_seconds
 from shardc.cost.model import CostModel
@@ -29,14 +29,37 @@ def kept_between_sweeps(flow: BatchFlow, price: float, model: CostModel) -> dict
     Args:
         price: of keeping a value, relative to the time in which a device writes and reads it.
     """
-    kept: dict[int, int] = {}
-    first: dict[int, int] = {}  # value -> the first sweep whose microbatches compute it
-    for sweep in range(flow.num_sweeps):
-        needs = _Needs(flow, plan_phases(flow, sweep, kept), first)
-        kept.update((v, first[v]) for v in needs.worth_keeping(price, model))
-        for v in needs.computed:
-            first.setdefault(v, sweep)
-    return kept
+    sources = _chosen_from(flow)
+    never: set[int] = set()
+    while True:
+        kept: dict[int, int] = {}
+        first: dict[int, int] = {}  # value -> the first sweep whose microbatches compute it
+        torn: set[int] = set()
+        for sweep in range(flow.num_sweeps):
+            needs = _Needs(flow, plan_phases(flow, sweep, kept), first, sources, never)
+            more = needs.worth_keeping(price, model, kept)
+            kept.update((v, first[v]) for v in more)
+            torn |= needs.torn(kept, more).keys()
+            for v in needs.computed:
+                first.setdefault(v, sweep)
+        if not torn:
+            return kept
+        never |= torn
+
+
+def _chosen_from(flow: BatchFlow) -> dict[int, frozenset[int]]:
+    """Value -> the other ops from whose results its elements may be chosen as they are."""
+    graph = flow.program.graph
+    marks: dict[ir.Value, frozenset[int]] = {}
+    found: dict[int, frozenset[int]] = {}
+    for i, op in enumerate(graph.ops):
+        handed = propagated(op, marks, chooses, [graph.values[u] for u in graph.uses[i]])
+        for v, given in zip(graph.results[i], handed, strict=True):
+            exact = op.name in IDENTITIES or chooses(op)
+            marks[graph.values[v]] = given if exact else given | {i}
+            if given:
+                found[v] = given
+    return found
 
 
 class _Needs:
@@ -46,10 +69,22 @@ class _Needs:
         computed: values of which each microbatch computes its part or addend, also if nothing needs
             them here: the other results of a loop.
         again: the ops all of whose needed results an earlier sweep has -> these results.
+
+    Args:
+        first: value -> the earlier sweep that computes it.
+        sources: value -> the ops from whose results its elements may be chosen.
+        never: values that must not be kept.
     """
 
-    def __init__(self, flow: BatchFlow, plan: PhasePlan, first: Mapping[int, int]) -> None:
-        self.flow, self.plan = flow, plan
+    def __init__(
+        self,
+        flow: BatchFlow,
+        plan: PhasePlan,
+        first: Mapping[int, int],
+        sources: Mapping[int, frozenset[int]],
+        never: Collection[int],
+    ) -> None:
+        self.flow, self.plan, self.sources, self.never = flow, plan, sources, never
         self.graph = flow.program.graph
         self.computed: list[int] = []
         self.again: dict[int, tuple[int, ...]] = {}
@@ -65,26 +100,38 @@ class _Needs:
             if needed and all(v in first and form == self._own_form(v) for v, form in needed):
                 self.again[i] = tuple(dict.fromkeys(v for v, _ in needed))
 
-    def worth_keeping(self, price: float, model: CostModel) -> set[int]:
+    def worth_keeping(
+        self, price: float, model: CostModel, before: Collection[int] = ()
+    ) -> set[int]:
         """The values of `again` that cost less to keep than to compute again.
 
         Elements that one op has chosen from another's result must not meet that result computed
         again, which may be rounded in another way. So if they are kept, that result is kept, too.
+
+        Args:
+            before: values that are kept anyway, for earlier sweeps.
         """
         values = [v for results in self.again.values() for v in results]
         moving = [price * moving_seconds(self.graph.values[v], model) for v in values]
         running = {i: op_seconds(self.graph.ops[i], model) for i in self.again}
         unit = (sum(moving) + sum(running.values())) / UNITS or 1.0
-        costs = [1 + round(each / unit) for each in moving]
         redo = {i: 1 + round(each / unit) for i, each in running.items()}
-        sources = self._chosen_from()
+        costs = [1 + round(each / unit) for each in moving]
+        most = sum(costs) + sum(redo.values()) + 1
+        costs = [most if v in self.never else c for v, c in zip(values, costs, strict=True)]
         while True:
-            kept = self._cheapest(values, costs, redo)
-            ran = self._run_again(kept)
-            torn = {i for v in kept for i in sources.get(v, ()) if i in ran}
-            if not torn:
+            kept = self._cheapest(values, costs, redo) - set(self.never)
+            torn = {i for ops in self.torn({*before, *kept}, kept).values() for i in ops}
+            if not torn & redo.keys():
                 return kept
-            redo.update(dict.fromkeys(torn, sum(costs) + 1))
+            redo.update(dict.fromkeys(torn & redo.keys(), most))
+
+    def torn(self, kept: Collection[int], more: Collection[int]) -> dict[int, set[int]]:
+        """The values of `kept` whose elements were chosen from results that this sweep computes
+        again though it keeps `more` -> the ops that it runs for that."""
+        ran = {i for i in self.read if i not in self.again} | self._run_again(more)
+        found = {v: self.sources.get(v, frozenset()) & ran for v in kept}
+        return {v: set(ops) for v, ops in found.items() if ops}
 
     def _cheapest(
         self, values: Sequence[int], costs: Sequence[int], redo: Mapping[int, int]
@@ -110,7 +157,7 @@ class _Needs:
                 found.add(v)
         return found
 
-    def _run_again(self, kept: set[int]) -> set[int]:
+    def _run_again(self, kept: Collection[int]) -> set[int]:
         """The ops of `again` that the sweep runs although these values are kept."""
         made_by = {v: i for i, results in self.again.items() for v in results}
         todo = [v for v in self._needed() if v not in kept]
@@ -120,20 +167,6 @@ class _Needs:
             if i is not None and i not in found:
                 found.add(i)
                 todo += [u for u in self.read[i] if u not in kept]
-        return found
-
-    def _chosen_from(self) -> dict[int, set[int]]:
-        """Value -> the other ops of `again` from whose results its elements may be chosen."""
-        marks: dict[ir.Value, frozenset[int]] = {}
-        found: dict[int, set[int]] = {}
-        for i, results in self.again.items():
-            op = self.graph.ops[i]
-            inputs = [self.graph.values[u] for u in self.graph.uses[i]]
-            handed = propagated(op, marks, chooses, inputs)
-            for v, given in zip(self.graph.results[i], handed, strict=True):
-                marks[self.graph.values[v]] = given | {i}
-                if v in results and given:
-                    found[v] = set(given)
         return found
 
     def _results(self, i: int, copy: Copy) -> list[tuple[int, Form]]:

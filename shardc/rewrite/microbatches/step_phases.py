@@ -32,8 +32,9 @@ def write_phases(
         kept: values -> the sweep that keeps them for later ones.
     """
     old = ops(function)
-    step = _Phases(function, flow, plan_phases(flow, flow.num_sweeps - 1, kept), count)
-    step.write(_earlier_sweeps(function, flow, count, kept))
+    joined: set[ir.Value] = set()
+    step = _Phases(function, flow, plan_phases(flow, flow.num_sweeps - 1, kept), count, joined)
+    step.write(_earlier_sweeps(function, flow, count, kept, joined))
     last = terminator(function)
     for position, v in enumerate(flow.program.graph.returned):
         last.operands[position] = step.env[v, Form(Phase.AFTER)]
@@ -48,7 +49,11 @@ def write_phases(
 
 
 def _earlier_sweeps(
-    function: ir.Operation, flow: BatchFlow, count: int, kept: Mapping[int, int]
+    function: ir.Operation,
+    flow: BatchFlow,
+    count: int,
+    kept: Mapping[int, int],
+    joined: set[ir.Value],
 ) -> dict[int, ir.Value]:
     """Writes all sweeps but the last, each a loop over the microbatches, before all else.
 
@@ -58,7 +63,7 @@ def _earlier_sweeps(
     found: dict[int, ir.Value] = {}
     sweeps = range(flow.num_sweeps - 1)
     plans = [plan_phases(flow, sweep, kept) for sweep in sweeps]
-    runs = [_Phases(function, flow, plan, count) for plan in reversed(plans)]
+    runs = [_Phases(function, flow, plan, count, joined) for plan in reversed(plans)]
     for sweep, run in zip(sweeps, reversed(runs), strict=True):
         run.write(found)
         left = [*flow.sums_between(sweep), *(v for v, keeping in kept.items() if keeping == sweep)]
@@ -79,10 +84,17 @@ class _Phases:
     Attributes:
         env: the materialized forms of values.
         build: builder of the ops that slice and combine.
+        joined: whole values that this sweep, or another one, has made of all microbatches' parts:
+            reshapes, in whose operands the dim of the microbatches is still apart.
     """
 
     def __init__(
-        self, function: ir.Operation, flow: BatchFlow, plan: PhasePlan, count: int
+        self,
+        function: ir.Operation,
+        flow: BatchFlow,
+        plan: PhasePlan,
+        count: int,
+        joined: set[ir.Value],
     ) -> None:
         self.block = body(function)
         self.flow = flow
@@ -91,6 +103,7 @@ class _Phases:
         self.count = count
         self.env: dict[tuple[int, Form], ir.Value] = {}
         self.given: Mapping[int, ir.Value] = {}
+        self.joined = joined
         self.single: list[ir.Operation] = []  # loops of which a microbatch has one iteration
         # Ops of a phase go before its mark; the index, which the body begins with, has its own.
         names = (Phase.BEFORE, "index", Phase.BODY, Phase.AFTER)
@@ -197,15 +210,16 @@ class _Phases:
             return self.build.sum(other)
         if made.method is Method.SLICE:
             assert form.cut is not None
-            # Of what a sweep has kept, the dim of the microbatches is still apart in front of a
-            # reshape, so that a mesh can shard the rows of each.
-            kept = self.flow.states[v].varies and v in self.given and self.given[v] == other
-            reshape = defining_op(other) if kept else None
+            # Sliced where the dim of the microbatches is still apart, so that a mesh can shard the
+            # rows of each.
+            reshape = defining_op(other) if other in self.joined else None
             gathered = None if reshape is None else reshape.operands[0]
             return self.build.slice(other, form.cut.dim, form.cut.outer, gathered)
         if made.method is Method.CONCAT:
             assert made.source.cut is not None
-            return self.build.concat(other, made.source.cut.dim, made.source.cut.outer)
+            whole = self.build.concat(other, made.source.cut.dim, made.source.cut.outer)
+            self.joined.add(whole)
+            return whole
         assert made.method is Method.ALIAS
         return other
 
