@@ -64,8 +64,9 @@ RESCORING_S = 3.0  # kept back of the limit for what follows the solver
 EFFORT = 0.7  # share of the limit that becomes the work of a single run
 SEEDS = 1000  # between those of two processes
 # Shares of the limit: the work of one search that knows no other answer; the last part, in which
-# the best mixture is improved; and what is kept back of it to combine the answers of all cores.
-ALONE, IMPROVED, COMBINED = 0.14, 0.5, 0.08
+# the best mixture is improved; what is kept back of it to combine the answers of all cores; and
+# what is left when nothing more is begun: contraction cannot be cut short.
+ALONE, IMPROVED, COMBINED, LEAST = 0.14, 0.5, 0.1, 0.04
 
 Raw = dict[str, Any]
 Found = list[Solution]
@@ -139,7 +140,9 @@ def searches(problem: Problem, seed: int, limit_s: float, left_s: Callable[[], f
     rest_s = left_s() - COMBINED * limit_s
     if not found:
         return [solve(problem, time_limit_s=rest_s, seed=seed)]
-    return found if found[-1].optimal else [*found, best_of(problem, found, seed, rest_s)]
+    if found[-1].optimal:
+        return found
+    return [*found, best_of(problem, found, seed, rest_s, LEAST * limit_s)]
 
 
 def together(run: Callable[[int], Found], seed: int, processes: int) -> Found:
@@ -171,12 +174,19 @@ def answer(run: Callable[[int], Found], seed: int, sender: Connection) -> None:
         sender.send(run(seed))
 
 
-def best_of(problem: Problem, found: Found, seed: int, seconds: float) -> Solution:
-    """The best mixture of several answers, and what a search makes of it in the time left."""
+def best_of(problem: Problem, found: Found, seed: int, seconds: float, least_s: float) -> Solution:
+    """The best mixture of several answers, and what a search makes of it in the time left.
+
+    Args:
+        least_s: with less time left, nothing more is begun.
+    """
     ends_s = time.perf_counter() + seconds
-    best = combine(problem, found, time_limit_s=seconds, seed=seed) if len(found) > 1 else found[0]
+    best = min(found, key=lambda each: each.objective)
+    best = replace(best, lower_bound=max(each.lower_bound for each in found))
+    if len(found) > 1 and seconds > least_s:
+        best = combine(problem, found, time_limit_s=seconds, seed=seed)
     rest_s = ends_s - time.perf_counter()
-    if rest_s <= 0.0 or best.optimal:
+    if rest_s < least_s or best.optimal:
         return best
     more = solve(problem, time_limit_s=rest_s, effort_s=rest_s, seed=seed, hint=best.choice)
     bound = max(best.lower_bound, more.lower_bound)
@@ -209,7 +219,7 @@ def measure(
     try:
         if clock == "wall":
             found = together(run, seed, processes)
-            solution = best_of(problem, found, seed, left_s())
+            solution = best_of(problem, found, seed, left_s(), LEAST * limit_s)
         else:
             effort_s = EFFORT * limit_s
             found = [solve(problem, time_limit_s=math.inf, effort_s=effort_s, seed=seed)]

@@ -28,9 +28,11 @@ def main(path: Path) -> None:
 
     found = iopddl.together(run, 0, 4)
     assert [each.lower_bound for each in found] == [0.0, 0.0, -iopddl.SEEDS, -iopddl.SEEDS]
-    best = iopddl.best_of(problem, found, 0, 1.0)
+    best = iopddl.best_of(problem, found, 0, 1.0, 0.0)
     assert best.objective <= min(each.objective for each in found)
     assert best.lower_bound >= 0.0
+    late = iopddl.best_of(problem, found, 0, 0.0, 1.0)
+    assert late.objective == min(each.objective for each in found) and late.lower_bound == 0.0
     print("together")
 
 
