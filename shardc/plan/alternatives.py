@@ -1,7 +1,7 @@
 """Pipelines considered for one program, ranked, and a breakdown of their step times."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -38,7 +38,7 @@ class Alternative(msgspec.Struct, frozen=True):
         exact: prediction of its exact plan; None: not planned.
         missing_bytes: by how much the smallest plan found exceeds a device's memory.
         refusal: why the program does not allow it; "" if it does.
-        by_hand: whether a person would write it, whatever the search found.
+        by_hand: whether a person wrote it, or would, whatever the search found.
     """
 
     name: str
@@ -66,19 +66,25 @@ class Alternatives(msgspec.Struct, frozen=True):
     """All pipelines that were considered.
 
     Attributes:
-        ranked: fastest first; those that do not fit come last.
+        ranked: as `rank` does.
         all_priced: whether the search priced every promising shape.
     """
 
     ranked: tuple[Alternative, ...]
     all_priced: bool = True
 
+    def shown(self, most: int) -> list[tuple[int, Alternative]]:
+        """The first `most`, and all that are by hand, each with its rank."""
+        numbered = enumerate(self.ranked, 1)
+        return [(number, each) for number, each in numbered if number <= most or each.by_hand]
 
-def rank(found: Sequence[Alternative]) -> tuple[Alternative, ...]:
-    """Fastest first; then those that do not fit, smallest excess first; then those refused."""
 
-    def key(each: Alternative) -> tuple[float, bool, int]:
-        return each.step_time_s, bool(each.refusal), each.missing_bytes
+def rank(found: Iterable[Alternative]) -> tuple[Alternative, ...]:
+    """Those planned exactly, fastest first; then estimates, fastest first: most are too short; then
+    those that do not fit, smallest excess first; then those refused."""
+
+    def key(each: Alternative) -> tuple[bool, float, bool, int]:
+        return each.exact is None, each.step_time_s, bool(each.refusal), each.missing_bytes
 
     return tuple(sorted(found, key=key))
 

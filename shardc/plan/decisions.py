@@ -12,7 +12,7 @@ from shardc.files import BAD_DATA, read_data, write_whole
 from shardc.plan.account import Account
 from shardc.plan.alternatives import Alternative, Terms, split_step
 from shardc.plan.layout import DeviceGroup, Mesh, TensorSharding, device_groups
-from shardc.plan.notes import Note
+from shardc.plan.notes import Note, NoteCode
 from shardc.plan.predicted import Collective, JudgedSchedule, Memory, Predicted
 
 
@@ -223,6 +223,7 @@ class Plan(msgspec.Struct, frozen=True):
             tuple(stage.mesh.shape for stage in self.own_stages),
             tuple(len(stage.layers) for stage in self.own_stages),
             exact=self.terms,
+            by_hand=any(note.code is NoteCode.BY_HAND for note in self.notes),
         )
 
     def save(self, path: str | Path) -> None:

@@ -21,7 +21,8 @@ _TIMES = {
 
 
 def ranking_table(found: Alternatives, most: int) -> Table:
-    """The `most` fastest, each with the main reason why it is slower than the first."""
+    """The `most` fastest and those by hand, each with the main reason why it is slower than the
+    first."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
     table.add_column("proposed by")
@@ -32,7 +33,7 @@ def ranking_table(found: Alternatives, most: int) -> Table:
     table.add_column("step", justify="right")
     table.add_column("peak/device", justify="right")
     table.add_column("vs. the first")
-    for number, each in enumerate(found.ranked[:most], 1):
+    for number, each in found.shown(most):
         exact = each.exact
         table.add_row(
             str(number),
@@ -51,9 +52,9 @@ def ranking_table(found: Alternatives, most: int) -> Table:
 def ranking_json(found: Alternatives, most: int) -> dict[str, Any]:
     """The same for `--format json`."""
     rows = []
-    for each in found.ranked[:most]:
+    for number, each in found.shown(most):
         known = each.step_time_s
-        row = msgspec.to_builtins(each)
+        row = {"rank": number, **msgspec.to_builtins(each)}
         rows.append({**row, "step_time_s": None if known == math.inf else known})
     return {"alternatives": rows, "all_priced": found.all_priced}
 

@@ -61,23 +61,24 @@ def _judged(
 ) -> Alternative:
     refusal = splits.refusal(spec.microbatches)
     if refusal is not None:
-        return _not_planned(spec, refusal=refusal.message)
+        return not_planned(spec, refusal=refusal.message)
     try:
-        found = hand_plan(module, cluster, options, spec, splits).judged(spec.name)
-        return msgspec.structs.replace(found, by_hand=True)
+        return hand_plan(module, cluster, options, spec, splits).judged(spec.name)
     except LimitError as error:
-        return _not_planned(spec, missing_bytes=error.missing_bytes)
+        return not_planned(spec, missing_bytes=error.missing_bytes)
     except (InfeasibleError, InputError) as error:
-        return _not_planned(spec, refusal=f"{error.code}: {error.message}")
+        return not_planned(spec, refusal=f"{error.code}: {error.message}")
 
 
-def _not_planned(spec: StagesSpec, *, missing_bytes: int = 0, refusal: str = "") -> Alternative:
-    shape = tuple(spec.mesh.values()) if isinstance(spec.mesh, dict) else ()
+def not_planned(spec: StagesSpec, *, missing_bytes: int = 0, refusal: str = "") -> Alternative:
+    """A spec among alternatives, if it does not fit or is refused; without meshes, if it leaves
+    them open."""
+    axes = [spec.of_stage(number).axes for number in range(len(spec.stages))]
     return Alternative(
         spec.name,
         spec.microbatches,
         spec.schedule,
-        (shape,) * len(spec.stages),
+        tuple(tuple(size for _, size in each) for each in axes if each is not None),
         missing_bytes=missing_bytes,
         refusal=refusal,
         by_hand=True,

@@ -10,6 +10,7 @@ import pytest
 from shardc.api.planning import find
 from shardc.plan.decisions import Plan
 from shardc.plan.notes import Note, NoteCode
+from shardc.report.reading import judged
 from tests.py.cli.programs import shardc, write_mlp
 
 
@@ -161,17 +162,36 @@ def test_pipelines_by_hand_are_ranked_beside_those_of_the_search(tmp_path: Path)
         f'{{"version": 1, "name": "mine", "microbatches": 2, "stages": [{stage}, {stage}]}}'
     )
     huge.write_text('{"version": 1, "name": "one device", "stages": [{"mesh": [1]}]}')
-    options = ["--cluster", "cpu8", "--top", 40, "--stages-spec", mine, "--stages-spec", huge]
+    options = ["--cluster", "cpu8", "--top", 2, "--stages-spec", mine, "--stages-spec", huge]
     options += ["--memory-limit", "130KiB", "-o", output, "--format", "json"]
     result = shardc("plan", file, *options)
     assert result.exit_code == 0, result.stderr
     data = json.loads(result.stdout)
     rows = data["alternatives"]
-    assert {"mine", "one device", "search"} == {row["name"] for row in rows}
-    times = [row["step_time_s"] for row in rows if row["step_time_s"] is not None]
+    assert {row["name"]: row["by_hand"] for row in rows} == {
+        "search": False,
+        "mine": True,
+        "one device": True,
+    }
+    plan = Plan.load(output)
+    times = [row["step_time_s"] for row in rows if row["exact"] is not None]
     assert times == sorted(times)
-    assert times[0] == data["predicted_step_time_s"] == Plan.load(output).predicted.step_time_s
+    assert times[0] == data["predicted_step_time_s"] == plan.predicted.step_time_s
     assert next(row for row in rows if row["name"] == "one device")["missing_bytes"] > 0
+    assert plan.account is not None
+    assert {"mine", "one device"} <= {each.name for each in plan.account.judged}
+
+
+@pytest.mark.slow
+def test_a_pipeline_by_hand_that_wins_has_those_of_the_search_in_its_record(
+    tmp_path: Path,
+) -> None:
+    file, spec, output = write_mlp(tmp_path), tmp_path / "mine.json", tmp_path / "plan.json"
+    spec.write_text('{"version": 1, "name": "mine", "stages": [{"mesh": [1]}]}')
+    forced = ["--stages", 1, "--microbatches", 4, "--mesh", "1", "--top", 2, "-o", output]
+    result = shardc("plan", file, "--cluster", "cpu8", *forced, "--stages-spec", spec)
+    assert result.exit_code == 0, result.stderr
+    assert [each.name for each in judged(Plan.load(output))] == ["this plan", "search"]
 
 
 @pytest.mark.slow

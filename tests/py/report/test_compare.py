@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from shardc.plan.alternatives import (
 )
 from shardc.plan.decisions import StagePlan
 from shardc.plan.layout import Mesh
+from shardc.plan.notes import Note, NoteCode
 from shardc.report.compare import (
     comparison,
     comparison_json,
@@ -37,7 +39,21 @@ ALL = (SLOW, LARGE, GUESSED, FAST)
 
 @given(st.permutations(ALL))
 def test_the_fastest_comes_first_and_what_does_not_fit_last(found: list[Alternative]) -> None:
-    assert rank(found) == (FAST, GUESSED, SLOW, LARGE)
+    assert rank(found) == (FAST, SLOW, GUESSED, LARGE)
+
+
+def test_no_estimate_is_ahead_of_what_was_planned() -> None:
+    hoped = msgspec.structs.replace(GUESSED, estimate_s=0.1)
+    assert rank((hoped, SLOW)) == (SLOW, hoped)
+
+
+def test_what_is_by_hand_is_shown_wherever_it_ranks() -> None:
+    mine, huge = (msgspec.structs.replace(each, by_hand=True) for each in (SLOW, LARGE))
+    found = Alternatives(rank((mine, huge, GUESSED, FAST)))
+    assert found.shown(1) == [(1, FAST), (2, mine), (4, huge)]
+    text = printed([ranking_table(found, 1)], width=150)
+    assert "mine" in text and "2 GiB too much for a device" in text and "1.25 s" not in text
+    assert [row["rank"] for row in ranking_json(found, 1)["alternatives"]] == [1, 2, 4]
 
 
 def test_table_says_what_loses_by_what() -> None:
@@ -45,15 +61,15 @@ def test_table_says_what_loses_by_what() -> None:
     text = printed([ranking_table(found, 4)], width=150)
     lines = [line for line in text.splitlines() if "search" in line or "mine" in line]
     assert "1 s" in lines[0] and "2 x (4x2)" in lines[0]
-    assert "1.25 s (estimate)" in lines[1] and "+25.0%" in lines[1]
-    assert "+50.0%, +400 ms communication" in lines[2]
+    assert "+50.0%, +400 ms communication" in lines[1]
+    assert "1.25 s (estimate)" in lines[2] and "+25.0%" in lines[2]
     assert "does not fit" in text and "2 GiB too much for a device" in text
-    assert "mine" not in printed([ranking_table(found, 2)], width=150)
+    assert "huge" not in printed([ranking_table(found, 3)], width=150)
 
 
 def test_json_has_the_same_rows() -> None:
     rows = ranking_json(Alternatives(rank(ALL), all_priced=False), 4)
-    assert [row["step_time_s"] for row in rows["alternatives"]] == [1.0, 1.25, 1.5, None]
+    assert [row["step_time_s"] for row in rows["alternatives"]] == [1.0, 1.5, 1.25, None]
     assert rows["all_priced"] is False
     assert len(ranking_json(Alternatives(rank(ALL)), 3)["alternatives"]) == 3
 
@@ -98,6 +114,9 @@ def test_a_plan_is_judged_by_what_it_predicts() -> None:
     assert judged.meshes == ((2, 2), ())
     assert judged.layers == (3, 2)
     assert judged.step_time_s == PLAN.predicted.step_time_s
+    assert not judged.by_hand
+    noted = msgspec.structs.replace(PLAN, notes=(Note(NoteCode.BY_HAND, {"name": "mine"}),))
+    assert noted.judged("mine").by_hand
 
 
 def test_shapes_read_well() -> None:
