@@ -167,6 +167,7 @@ def jit(
     wanted: object = beside
     if not isinstance(wanted, bool):
         raise InputError(f"beside={wanted!r} is neither True nor False", help="give one of them")
+    asked_shardings = given_shardings(shardings)
     request = functools.partial(
         ShardedFunction,
         jit_options=jit_options,
@@ -176,10 +177,10 @@ def jit(
         backend=backend,
         inline=inline,
         compiler_options=given_compiler_options(compiler_options),
-        shardings=given_shardings(shardings),
+        shardings=asked_shardings,
         axes=asked_axes(mesh),
         batch_argnums=None if batch_argnums is None else given_argnums(batch_argnums),
-        plan=given_plan(plan, options),
+        plan=given_plan(plan, options, asked_shardings),
         check=check,
         beside=beside,
     )

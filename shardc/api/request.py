@@ -1,7 +1,7 @@
 """Checks the request of the caller of `shardc.jit` or of a command."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, get_args
@@ -139,10 +139,15 @@ def _check_count(name: str, value: Any) -> None:
 
 
 def given_plan(
-    plan: Plan | StagesSpec | str | Path | None, options: PlanOptions
+    plan: Plan | StagesSpec | str | Path | None,
+    options: PlanOptions,
+    shardings: Collection[str] = (),
 ) -> Plan | StagesSpec | None:
     """The plan, or hand-written plan, that the caller gave; a path is that of a plan.
 
+    Args:
+        shardings: patterns of shardings that the caller gave besides; a hand-written plan has its
+            own.
     Raises:
         InputError: SHARDC-180, it is neither; 183, options contradict it.
     """
@@ -162,11 +167,17 @@ def given_plan(
                 help=f"leave out {name}: the plan decides it",
                 code="SHARDC-183",
             )
+    if shardings and isinstance(loaded, StagesSpec):
+        raise InputError(
+            f"both a hand-written plan and a sharding are given, of {', '.join(shardings)}",
+            help='write it in the plan: "shardings": {"*.kernel": "-,model"}',
+            code="SHARDC-183",
+        )
     return loaded
 
 
 def given_file(
-    plan: str | None, spec: str | None, options: PlanOptions
+    plan: str | None, spec: str | None, options: PlanOptions, shardings: Collection[str]
 ) -> Plan | StagesSpec | None:
     """The plan in the files given to a command; raises like `given_plan` and the loaders.
 
@@ -177,7 +188,7 @@ def given_file(
         raise InputError(
             "both --plan and --stages-spec are given", help="give one of them", code="SHARDC-183"
         )
-    return given_plan(plan if spec is None else StagesSpec.load(spec), options)
+    return given_plan(plan if spec is None else StagesSpec.load(spec), options, shardings)
 
 
 def resolve_cluster(cluster: Any) -> Cluster | None:

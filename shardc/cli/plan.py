@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from shardc import compiler
 from shardc.api.planning.find import find_beside, plan_as_given
@@ -50,7 +51,11 @@ WIDE = 150  # columns of the ranking
 )
 @click.option("--top", type=click.IntRange(1), help="Rank this many pipelines.")
 @click.option(
-    "--compare", nargs=2, type=click.Path(), help="Explain which of two plan files is faster."
+    "--compare",
+    nargs=2,
+    type=click.Path(),
+    metavar="PLAN PLAN",
+    help="Explain which of two plan files is faster.",
 )
 @click.option("--usual", is_flag=True, help="Also plan and rank what people write by hand.")
 @click.option("--no-cache", is_flag=True, help="Plan again, even if a cached plan exists.")
@@ -74,13 +79,14 @@ def command(
     Ctrl-C ends the search and returns the best plan found so far.
     """
     if compare is not None:
+        _check_alone()
         _compare(compare, output_format)
         return
     if file is None or cluster is None:
         raise click.UsageError("give FILE and --cluster, or --compare with two plan files")
     options = from_flags(flags)
     machine = Cluster.load(cluster)
-    specs = _specs(spec_files, options, prices, top)
+    specs = _specs(spec_files, options, flags["sharding"], prices, top)
     imported = import_file(file)
     ask_as_flagged(imported, options, flags)
     compiler.prepare(imported.module)
@@ -125,7 +131,11 @@ def command(
 
 
 def _specs(
-    files: tuple[str, ...], options: PlanOptions, prices: bool, top: int | None
+    files: tuple[str, ...],
+    options: PlanOptions,
+    shardings: tuple[str, ...],
+    prices: bool,
+    top: int | None,
 ) -> list[StagesSpec]:
     """The hand-written plans; InputError (SHARDC-183) if options contradict them."""
     if files and prices:
@@ -143,8 +153,18 @@ def _specs(
     specs = [StagesSpec.load(each) for each in files]
     if top is None:
         for spec in specs:
-            given_plan(spec, options)
+            given_plan(spec, options, shardings)
     return specs
+
+
+def _check_alone() -> None:
+    """A usage error if anything but --format is given beside --compare."""
+    context = click.get_current_context()
+    for each in context.command.params:
+        given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+        if given and each.name not in ("compare", "output_format"):
+            hint = each.get_error_hint(context)
+            raise click.UsageError(f"--compare takes two plan files and --format, not {hint}")
 
 
 def _compare(files: tuple[str, str], output_format: str) -> None:

@@ -82,7 +82,7 @@ def command(
     options = from_flags(flags)
     machine, own = machine_here(devices, platform, cluster)
     imported = import_file(file)
-    given = given_file(plan_file, spec_file, options)
+    given = given_file(plan_file, spec_file, options, flags["sharding"])
     ask_as_flagged(imported, options, flags, given)
     prepared = copy_module(imported.module)
     compiler.prepare(prepared)

@@ -76,8 +76,8 @@ def constrain_by_patterns(imported: Imported, shardings: Mapping[str, Spec], axe
             JAX's context mesh.
     Raises:
         InputError: SHARDC-180 a pattern fits no argument; 110 an axis is not known; 203 a spec has
-            more dims than an argument; 204 two patterns, or a pattern and `in_shardings`,
-            contradict each other.
+            more dims than an argument, or names an axis twice; 204 two patterns, or a pattern and
+            `in_shardings`, contradict each other.
     """
     wanted: dict[int, tuple[UserSharding, str]] = {}
     known = axes or _own_axes(imported)
@@ -242,13 +242,20 @@ def _names(entry: Any) -> tuple[str, ...]:
 
 
 def _check_axes(spec: PartitionSpec, axes: Axes, who: str) -> None:
-    for axis in (name for entry in spec for name in _names(entry)):
+    names = [name for entry in spec for name in _names(entry)]
+    for axis in names:
         if axis not in dict(axes):
             known = ", ".join(name for name, _ in axes) or "none"
             raise InputError(
                 f"{who} names the axis '{axis}', and the mesh has {known}",
                 help="name axes of that mesh, or give one: mesh={'data': 2, 'model': 4}",
                 code="SHARDC-110",
+            )
+        if names.count(axis) > 1:
+            raise InputError(
+                f"{who} names the axis '{axis}' twice",
+                help="split one dim of a value over each axis",
+                code="SHARDC-203",
             )
 
 

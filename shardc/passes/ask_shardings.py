@@ -1,13 +1,13 @@
 """Write the shardings of a hand-written plan on arguments and ops of stage functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import msgspec
 from jax.extend.mlir import ir
 
-from shardc.analysis.program.stage_table import argument_rows
+from shardc.analysis.program.stage_table import ArgumentRow, argument_rows
 from shardc.errors import InputError, PlanError
 from shardc.importer.requested_shardings import matches
 from shardc.ir.attributes import ASKED, STAGE, VALUE, arg_attrs, get_int, set_arg_attrs
@@ -66,20 +66,32 @@ class AskShardings(Pass):
             asker = _Asker(stages[number], number, placed[f"stage{number}"], fitted)
             attrs = arg_attrs(function)
             for each, value in zip(attrs, body(function).arguments, strict=True):
-                text = str(ir.StringAttr(each[VALUE]).value)
-                if is_argument(text):
-                    row = rows[value_id(text).number]
+                row = _row_of(each, rows)
+                if row is not None:
                     asked = asker.of_argument(row.name, value, row.batch_dim)
                     if asked is not None:
                         _check_user(row.name, asked, row.asked)
                         each[ASKED] = user_sharding_attr(asked, f"stage{number}")
             set_arg_attrs(function, attrs)
-            for op in planned_ops(function):
-                if op.name not in CONTROL_FLOW and len(op.results) == 1:
-                    asked = asker.of_op(op)
-                    if asked is not None:
-                        op.attributes[ASKED] = user_sharding_attr(asked, f"stage{number}")
-        _check_all_fit(stages, fitted, [row.name for row in rows])
+            for op in _ops(function):
+                asked = asker.of_op(op)
+                if asked is not None:
+                    op.attributes[ASKED] = user_sharding_attr(asked, f"stage{number}")
+        for pattern, of_ops in _patterns(stages):
+            if pattern not in fitted:
+                raise _unused(module, stages, pattern, of_ops)
+
+
+def _row_of(attrs: Mapping[str, ir.Attribute], rows: Sequence[ArgumentRow]) -> ArgumentRow | None:
+    """The argument of the program that is passed here; None: another value is."""
+    text = str(ir.StringAttr(attrs[VALUE]).value)
+    return rows[value_id(text).number] if is_argument(text) else None
+
+
+def _ops(function: ir.Operation) -> list[ir.Operation]:
+    """Those whose results a pattern may match."""
+    planned = planned_ops(function)
+    return [op for op in planned if op.name not in CONTROL_FLOW and len(op.results) == 1]
 
 
 class _Asker:
@@ -151,19 +163,48 @@ def _check_user(name: str, asked: UserSharding, user: ir.Attribute | None) -> No
         )
 
 
-def _check_all_fit(stages: Sequence[StageSpec], fitted: set[str], names: Sequence[str]) -> None:
-    for pattern, of_ops in _patterns(stages):
-        if pattern not in fitted:
-            known = ", ".join(repr(name) for name in names[:3])
-            kind, help = "argument", f"write a pattern such as 'params.*.kernel' for {known}"
-            if of_ops:
-                kind = "op"
-                help = "name an op (dot_general), a path (*/mlp/add) or a place (train.py:41*)"
-            raise InputError(
-                f"the pattern '{pattern}' of a hand-written plan matches no {kind}",
-                help=help,
-                code="SHARDC-209",
-            )
+def _unused(
+    module: ir.Operation, stages: Sequence[StageSpec], pattern: str, of_ops: bool
+) -> InputError:
+    """Why a pattern is the first match of no value."""
+    kind = "op" if of_ops else "argument"
+    matching = sorted(_matching(module, stages, pattern, of_ops))
+    if matching:
+        return InputError(
+            f"the pattern '{pattern}' of a hand-written plan matches only {kind}s that earlier"
+            " patterns match",
+            help=f"put it before the one that matches {matching[0]}: the first matching pattern"
+            " wins",
+            code="SHARDC-209",
+        )
+    known = ", ".join(repr(row.name) for row in argument_rows(module)[:3])
+    help = f"write a pattern such as 'params.*.kernel' for {known}"
+    if of_ops:
+        help = "name an op (dot_general), a path (*/mlp/add) or a place (train.py:41*)"
+    return InputError(
+        f"the pattern '{pattern}' of a hand-written plan matches no {kind}",
+        help=help,
+        code="SHARDC-209",
+    )
+
+
+def _matching(
+    module: ir.Operation, stages: Sequence[StageSpec], pattern: str, of_ops: bool
+) -> set[str]:
+    """What a pattern matches in the stages that have it, whatever comes before it."""
+    found: set[str] = set()
+    rows = argument_rows(module)
+    for function in functions(module):
+        number = get_int(function, STAGE) or 0
+        if number >= len(stages):
+            continue
+        if of_ops and pattern in stages[number].values:
+            named = [(f"'{op.name}' at {names_of(op)[-1]}", names_of(op)) for op in _ops(function)]
+            found |= {what for what, own in named if any(fits_op(pattern, n) for n in own)}
+        elif not of_ops and pattern in stages[number].shardings:
+            names = [row.name for each in arg_attrs(function) if (row := _row_of(each, rows))]
+            found |= {f"'{name}'" for name in names if matches(pattern, name)}
+    return found
 
 
 def _patterns(stages: Sequence[StageSpec]) -> Iterator[tuple[str, bool]]:

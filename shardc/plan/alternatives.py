@@ -80,8 +80,8 @@ class Alternatives(msgspec.Struct, frozen=True):
 
 
 def rank(found: Iterable[Alternative]) -> tuple[Alternative, ...]:
-    """Those planned exactly, fastest first; then estimates, fastest first: most are too short; then
-    those that do not fit, smallest excess first; then those refused."""
+    """Those planned exactly, fastest first; then estimates, which leave out reshards between layers,
+    fastest first; then those that do not fit, smallest excess first; then those refused."""
 
     def key(each: Alternative) -> tuple[bool, float, bool, int]:
         return each.exact is None, each.step_time_s, bool(each.refusal), each.missing_bytes

@@ -37,7 +37,7 @@ class StageSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recompute: Recompute = "user"
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        _check(self)
 
     @property
     def axes(self) -> tuple[tuple[str, int], ...] | None:
@@ -77,7 +77,7 @@ class StagesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "by hand"
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        _check(self)
         if not self.stages:
             raise _wrong("stages is empty", 'give at least one stage, such as {"layers": 4}')
         if self.microbatches < 1 or self.chunks < 1:
@@ -165,7 +165,10 @@ def first_layers(spec: StagesSpec) -> tuple[int, tuple[int, ...]] | None:
             raise _layers(f"stage {number} repeats layers {ranges(tuple(twice))}")
         missing = sorted({*range(end, max(numbers) + 1)} - {*numbers})
         if missing:
-            raise _layers(f"layers {ranges(tuple(missing))} are in no stage up to stage {number}")
+            raise _layers(
+                f"stage {number} has layers {ranges(tuple(sorted(numbers)))}, but no stage before"
+                f" it has layers {ranges(tuple(missing))}"
+            )
         firsts.append(end)
         end = max(numbers) + 1
     return end, tuple(firsts)
@@ -182,8 +185,9 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-def _check_types(spec: StageSpec | StagesSpec) -> None:
-    """Checks a spec that was made in Python, as the decoder does for a file."""
+def _check(spec: StageSpec | StagesSpec) -> None:
+    """Checks the types of a spec that was made in Python, as the decoder does for a file; and that
+    no sharding names an axis twice (InputError, SHARDC-203)."""
     for field in msgspec.structs.fields(type(spec)):
         value = getattr(spec, field.name)
         try:
@@ -193,6 +197,15 @@ def _check_types(spec: StageSpec | StagesSpec) -> None:
                 f"{field.name}={value!r} is not valid: {error}",
                 "docs/hand_plans.md lists all fields",
             ) from error
+    for pattern, words in (*spec.shardings.items(), *spec.values.items()):
+        axes = [axis for axis in re.split(r"[\s,*?]+", words) if axis not in ("", "-")]
+        twice = [axis for axis in axes if axes.count(axis) > 1]
+        if twice:
+            raise _wrong(
+                f"the pattern '{pattern}' wants '{words}', which names the axis '{twice[0]}' twice",
+                "split one dim of a value over each axis",
+                "SHARDC-203",
+            )
 
 
 def _wrong(message: str, help: str, code: str = "SHARDC-206") -> InputError:

@@ -67,35 +67,53 @@ def layer_words(layers: Sequence[int]) -> str:
 
 
 def comparison(one: Alternative, other: Alternative) -> Iterator[str]:
-    """Lines that name the faster of two planned pipelines, and the term that decides."""
+    """Lines that name the faster of two planned pipelines, and the term that decides; or that say
+    that both are as fast."""
     fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
     a, b = _terms(fast), _terms(slow)
-    yield (
-        f"{fast.name} is faster: {seconds(a.step_time_s)} per step, {slow.name} takes"
-        f" {seconds(b.step_time_s)} ({b.step_time_s / max(a.step_time_s, 1e-300):.3g} x)"
-    )
+    as_fast = _as_fast(slow, fast)
+    if as_fast:
+        yield f"both take {seconds(a.step_time_s)} per step"
+    else:
+        yield (
+            f"{fast.name} is faster: {seconds(a.step_time_s)} per step, {slow.name} takes"
+            f" {seconds(b.step_time_s)} ({b.step_time_s / max(a.step_time_s, 1e-300):.3g} x)"
+        )
     for each in (fast, slow):
         yield (
             f"  {each.name}: {mesh_words(each.meshes)}, layers {layer_words(each.layers)},"
-            f" {each.num_microbatches} microbatches, schedule {each.schedule}"
+            f" {_microbatches(each)}, schedule {each.schedule}"
         )
     for field, words in _TIMES.items():
         before, after = getattr(b, field), getattr(a, field)
         yield f"  {words}: {seconds(after)} and {seconds(before)} ({_more(before - after)})"
     yield f"  memory of the fullest device: {size(a.peak_bytes)} and {size(b.peak_bytes)}"
-    yield f"{slow.name} loses most in {_TIMES[_largest(a, b)]}"
+    if not as_fast:
+        yield f"{slow.name} loses most in {_TIMES[_largest(a, b)]}"
+
+
+def _microbatches(each: Alternative) -> str:
+    count = each.num_microbatches
+    return f"{count} microbatch{'es' * (count > 1)}"
+
+
+def _as_fast(each: Alternative, other: Alternative) -> bool:
+    """Whether the first one, if it is slower, is so by next to nothing."""
+    return other.step_time_s <= each.step_time_s < (1 + AS_FAST) * other.step_time_s
 
 
 def comparison_json(one: Alternative, other: Alternative) -> dict[str, Any]:
-    """The same for `--format json`: both, the name of the faster one, and the other's excess."""
+    """The same for `--format json`: both, the name of the faster one, and the other's excess;
+    `faster` and `mostly` are null if both are as fast."""
     fast, slow = sorted((one, other), key=lambda each: each.step_time_s)
     a, b = _terms(fast), _terms(slow)
+    as_fast = _as_fast(slow, fast)
     more = {field: getattr(b, field) - getattr(a, field) for field in Terms.__struct_fields__}
     return {
         "compared": [msgspec.to_builtins(each) for each in (one, other)],
-        "faster": fast.name,
+        "faster": None if as_fast else fast.name,
         "slower_takes_more": more,
-        "mostly": _largest(a, b),
+        "mostly": None if as_fast else _largest(a, b),
     }
 
 
@@ -126,10 +144,9 @@ def loses_by(each: Alternative, first: Alternative) -> str:
         return f"{size(each.missing_bytes)} too much for a device"
     if each is first or first.step_time_s in (0.0, math.inf):
         return ""
-    lost = each.step_time_s / first.step_time_s - 1
-    if 0 <= lost < AS_FAST:
+    if _as_fast(each, first):
         return "as fast"
-    more = f"{lost:+.1%}"
+    more = f"{each.step_time_s / first.step_time_s - 1:+.1%}"
     if each.exact is None or first.exact is None:
         return more
     field = _largest(first.exact, each.exact)
@@ -156,9 +173,9 @@ class Ranked(tuple[Alternative, ...]):
         """What each is, how long its step takes, and by what it loses to the first."""
         found = []
         for each in self:
-            why, count = loses_by(each, self[0]), each.num_microbatches
+            why = loses_by(each, self[0])
             found.append(
-                f"{each.name}: {mesh_words(each.meshes)}, {count} microbatch{'es' * (count > 1)},"
+                f"{each.name}: {mesh_words(each.meshes)}, {_microbatches(each)},"
                 f" {each.schedule}: {step_words(each)}{f' ({why})' if why else ''}"
             )
         return found

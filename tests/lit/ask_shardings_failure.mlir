@@ -5,6 +5,16 @@
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"values\": {\"sort\": \"x\"}}]"}' 2>&1 | filecheck %s --check-prefix=OP
 // OP:      error[SHARDC-209]: the pattern 'sort' of a hand-written plan matches no op
 
+// RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"shardings\": {\"*\": \"-\", \"w\": \"x\"}}]"}' 2>&1 | filecheck %s --check-prefix=LATE
+// LATE:      error[SHARDC-209]: the pattern 'w' of a hand-written plan matches only arguments that earlier patterns match
+// LATE-NEXT: help: put it before the one that matches 'w': the first matching pattern wins
+
+// RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"values\": {\"tan*\": \"x\", \"tanh\": \"-,x\"}}]"}' 2>&1 | filecheck %s --check-prefix=LATE_OP
+// LATE_OP:      error[SHARDC-209]: the pattern 'tanh' of a hand-written plan matches only ops that earlier patterns match
+
+// RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"shardings\": {\"w\": \"x,x\"}}]"}' 2>&1 | filecheck %s --check-prefix=TWICE
+// TWICE:      error[SHARDC-203]: in a hand-written plan, the pattern 'w' wants 'x,x', which names the axis 'x' twice
+
 // RUN: not shardc-opt %s '--passes=shardc-ask-shardings{stages="[{\"shardings\": {\"w\": \"y\"}}]"}' 2>&1 | filecheck %s --check-prefix=AXIS
 // AXIS:      error[SHARDC-110]: stage 0 wants argument 'w' split over 'y', and its mesh has x
 

@@ -17,6 +17,7 @@ from shardc.api import function, jax_version, stages
 from shardc.api.planning import find
 from shardc.errors import ClusterError, InputError, RequestWarning
 from shardc.plan.decisions import Plan
+from shardc.plan.stages_spec import StageSpec
 from tests.py.table import CLUSTER
 
 DEVICES = jax.devices()[:2]
@@ -330,6 +331,13 @@ def test_a_plan_and_a_wish_contradict_each_other() -> None:
     plan = sharded(step).lower(*arguments()).plan().plan
     with pytest.raises(InputError, match="stages=2") as caught:
         shardc.jit(step, plan=plan, stages=2)
+    assert caught.value.code == "SHARDC-183"
+
+
+def test_a_plan_by_hand_has_its_own_shardings() -> None:
+    spec = shardc.StagesSpec(1, (StageSpec(mesh={"data": 2}),))
+    with pytest.raises(InputError, match="hand-written plan and a sharding") as caught:
+        shardc.jit(step, plan=spec, shardings={"*.w": jax.sharding.PartitionSpec("data")})
     assert caught.value.code == "SHARDC-183"
 
 

@@ -216,6 +216,7 @@ def test_a_pipeline_by_hand_is_planned_compared_and_run(tmp_path: Path) -> None:
     [
         (["--stages", "2"], "SHARDC-183"),
         (["--prices"], "SHARDC-183"),
+        (["--sharding", "argument 10=data"], "SHARDC-183"),
         (["--stages-spec", "SPEC"], "SHARDC-183"),
     ],
 )
@@ -228,6 +229,16 @@ def test_options_that_contradict_a_pipeline_by_hand(
     result = shardc("plan", write_mlp(tmp_path), "--cluster", "cpu8", "--stages-spec", spec, *given)
     assert result.exit_code == 2
     assert f"error[{code}]" in result.stderr
+
+
+def test_nothing_is_given_beside_plans_to_compare() -> None:
+    compared = ["--compare", "one.json", "other.json"]
+    for more in (["step.mlir"], ["--top", 3], ["--stages", "2"], ["-o", "plan.json"]):
+        result = shardc("plan", *compared, *more)
+        assert result.exit_code == 2
+        assert "--compare takes two plan files" in result.stderr
+    assert "SHARDC-200" in shardc("plan", *compared, "--format", "json").stderr
+    assert "--compare PLAN PLAN" in shardc("plan", "--help").stdout
 
 
 def test_a_file_and_a_cluster_are_needed(tmp_path: Path) -> None:

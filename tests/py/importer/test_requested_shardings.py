@@ -89,6 +89,7 @@ def test_the_mesh_may_come_with_a_sharding_or_from_the_context():
         ({"params.*.scale": P()}, "SHARDC-180", "fits no argument"),
         ({"*.bias": P("expert")}, "SHARDC-110", "axis 'expert'"),
         ({"*.bias": P(None, "data")}, "SHARDC-203", "has 1 dims"),
+        ({"*.bias": P("data", "data")}, "SHARDC-203", "names the axis 'data' twice"),
         ({"*.bias": P("data"), "layers.*": P("model")}, "SHARDC-204", r"\[data\], and .*\[model"),
     ],
 )

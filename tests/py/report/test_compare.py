@@ -89,6 +89,16 @@ def test_comparison_names_the_faster_one_and_the_reason(
     assert math.isclose(more["step_time_s"], parts)
 
 
+def test_a_plan_is_as_fast_as_itself() -> None:
+    alone = msgspec.structs.replace(FAST, num_microbatches=1)
+    lines = list(comparison(alone, alone))
+    assert lines[0] == "both take 1 s per step"
+    assert lines[1] == lines[2] and "1 microbatch, schedule" in lines[1]
+    assert not any("loses" in line for line in lines)
+    data = comparison_json(alone, alone)
+    assert data["faster"] is data["mostly"] is None
+
+
 @given(
     st.lists(st.tuples(st.floats(0.1, 9), st.floats(0, 1), st.integers(0, 2)), min_size=1),
     st.floats(0, 5),
