@@ -43,7 +43,7 @@ CODES: dict[str, str] = {
     "SHARDC-206": "a hand-written plan is malformed",
     "SHARDC-207": "a mesh of a hand-written plan does not fit its devices",
     "SHARDC-208": "the layers of a hand-written plan are repeated, missing or not the program's",
-    "SHARDC-209": "a pattern of a hand-written plan matches nothing, or only what others match first",
+    "SHARDC-209": "a pattern of a hand-written plan matches nothing, or others come first",
     "SHARDC-210": "a value cannot be resharded as a plan says",
     "SHARDC-220": "no plan fits the memory limit",
     "SHARDC-221": "every choice of strategies is forbidden",

@@ -152,7 +152,8 @@ def _transfer(devices: list[Any]) -> None:
 def _link(devices: list[Any]) -> str:
     """Latency and bandwidth of the link between two devices, as measured in a second or two."""
     from shardc.calibrate.link_probes import PAIR_BYTES, probe_pair
-    from shardc.report.summary import seconds, size
+    from shardc.plan.notes import size
+    from shardc.report.summary import seconds
 
     found = probe_pair(devices, LINK_S)
     small, large = PAIR_BYTES

@@ -25,8 +25,9 @@ from shardc.importer.program import Imported
 from shardc.options import PlanOptions
 from shardc.plan.account import ArgumentKind
 from shardc.plan.decisions import Plan
+from shardc.plan.notes import size
 from shardc.report.page.cases import Case, cheapest
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 HOUR_S = 3600.0
 

@@ -80,7 +80,7 @@ class Alternatives(msgspec.Struct, frozen=True):
 
 
 def rank(found: Iterable[Alternative]) -> tuple[Alternative, ...]:
-    """Those planned exactly, fastest first; then estimates, which leave out reshards between layers,
+    """Those planned exactly, fastest first; then estimates (without reshards between layers),
     fastest first; then those that do not fit, smallest excess first; then those refused."""
 
     def key(each: Alternative) -> tuple[bool, float, bool, int]:

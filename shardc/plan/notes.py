@@ -15,6 +15,7 @@ class NoteCode(StrEnum):
     NOT_ALL_PRICED = "not-all-priced"
     FEWER = "fewer"  # what: stages, microbatches or slices; count, reason; asked, help: if any
     BY_HAND = "by-hand"  # name: of the given plan
+    IDLE = "idle"  # count, num_devices: of the cluster
     LEFT_OUT = "left-out"  # shape, message, help
     SEVERAL_RUNS = "several-runs"  # why
     KEPT_BETWEEN = "kept-between"  # count, num_bytes: of all microbatches
@@ -39,6 +40,21 @@ class Note(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return _WORDS[self.code](**self.data)
+
+
+def scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    """Three digits, in the unit that suits them; each unit is `base` of the one before."""
+    for unit in units:
+        if number < base or unit == units[-1]:
+            break
+        number /= base
+    digits = f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
+    return f"{digits} {unit}".rstrip()
+
+
+def size(num_bytes: int) -> str:
+    """`12.3 MiB`"""
+    return scaled(num_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def _fewer(what: str, count: int, reason: str, asked: int | None = None, help: str = "") -> str:
@@ -73,8 +89,23 @@ def _offloading(
     return (
         "offloading activations to the hosts, which is not supported, might take"
         f" {_time(step_s)} per step instead of {_time(instead_s)} (both estimated from layers):"
-        f" {shape}, {count} microbatches, up to {num_bytes / GIB:.3g} GiB of each from a device"
+        f" {shape}, {count} microbatches, up to {size(num_bytes)} of each from a device"
         f" and back at {bytes_per_s / 1e9:.3g} GB/s"
+    )
+
+
+def _recomputed(stages: str) -> str:
+    passes = f"passes of stages {stages} recompute"
+    if stages.isdigit():
+        passes = f"pass of stage {stages} recomputes"
+    return f"to save memory, the backward {passes} forward values"
+
+
+def _kept(stages: str, kept_bytes: int, num_bytes: int) -> str:
+    keep = f"stage {stages} keeps" if stages.isdigit() else f"stages {stages} keep"
+    return (
+        f"{keep} {size(kept_bytes)} of the {size(num_bytes)} of each microbatch that the program"
+        " (jax.checkpoint) computes again"
     )
 
 
@@ -88,8 +119,6 @@ def _replicated(
     )
 
 
-GIB = 1 << 30
-
 _WORDS: dict[NoteCode, Callable[..., str]] = {
     NoteCode.INTERRUPTED: lambda: "planning was interrupted; this is the best plan found so far",
     NoteCode.NOT_ALL_PRICED: lambda: (
@@ -97,19 +126,15 @@ _WORDS: dict[NoteCode, Callable[..., str]] = {
     ),
     NoteCode.FEWER: _fewer,
     NoteCode.BY_HAND: lambda name: f"given by hand: {name}",
+    NoteCode.IDLE: lambda count, num_devices: f"{count} of {num_devices} devices stay idle",
     NoteCode.LEFT_OUT: lambda shape, message, help: f"{shape} left out: {message}; {help}",
     NoteCode.SEVERAL_RUNS: lambda why: why,
     NoteCode.KEPT_BETWEEN: lambda count, num_bytes: (
         f"from one run through the microbatches, later ones take {count} value{'s' * (count > 1)}"
-        f" ({num_bytes / GIB:.3g} GiB of all microbatches) that they would compute again"
+        f" ({size(num_bytes)} of all microbatches) that they would compute again"
     ),
-    NoteCode.RECOMPUTED: lambda stages: (
-        f"to save memory, the backward passes of stages {stages} recompute forward values"
-    ),
-    NoteCode.KEPT: lambda stages, kept_bytes, num_bytes: (
-        f"stages {stages} keep {kept_bytes / GIB:.3g} of {num_bytes / GIB:.3g} GiB of each"
-        " microbatch that the program (jax.checkpoint) computes again"
-    ),
+    NoteCode.RECOMPUTED: _recomputed,
+    NoteCode.KEPT: _kept,
     NoteCode.OFFLOADING: _offloading,
     NoteCode.CALLS: lambda count, functions: (
         f"each of {count} calls is planned as one op, because inlining all calls would make the"

@@ -9,7 +9,8 @@ from rich import box
 from rich.table import Table
 
 from shardc.plan.alternatives import Alternative, Alternatives, Terms, mesh_words
-from shardc.report.summary import seconds, size
+from shardc.plan.notes import size
+from shardc.report.summary import seconds
 
 AS_FAST = 0.0005  # relative difference up to which two steps count as equally fast
 

@@ -19,8 +19,9 @@ from shardc.ir.context import Module
 from shardc.ir.walk import main_function
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
+from shardc.plan.notes import size
 from shardc.plan.shape import PipelineShape
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 from shardc.report.words import about
 from shardc.schedule.registry import schedule_named
 

@@ -3,8 +3,9 @@
 import msgspec
 
 from shardc.plan.alternatives import Alternative, Terms
+from shardc.plan.notes import size
 from shardc.plan.predicted import Memory
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 
 class AxisWords(msgspec.Struct, frozen=True):

@@ -9,9 +9,10 @@ from shardc.cluster import Cluster
 from shardc.plan.alternatives import Terms
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges
+from shardc.plan.notes import size
 from shardc.plan.predicted import Memory
 from shardc.report.model import Communication, Fit
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 SHARE = 0.001  # of a term, below which a rest is rounding
 

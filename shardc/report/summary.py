@@ -13,6 +13,7 @@ from shardc.backend.stage_text import collectives_of
 from shardc.plan.decisions import Plan, stage_words
 from shardc.plan.executable import Executable
 from shardc.plan.layout import Mesh, placement, ranges, stage_names
+from shardc.plan.notes import scaled, size
 from shardc.plan.predicted import JudgedSchedule, Memory
 
 _SHORT = {
@@ -124,7 +125,7 @@ def _stage_table(plan: Plan, executable: Executable | None) -> Table:
             mesh_text(stage.mesh),
             ranges(stage.mesh.device_ids),
             ranges(stage.layers) or "all",
-            _scaled(stage.num_flops, 1000, ("", "k", "M", "G", "T", "P", "E")),
+            scaled(stage.num_flops, 1000, ("", "k", "M", "G", "T", "P", "E")),
             size(stage.peak_bytes),
             seconds(stage.time_s),
         ]
@@ -197,26 +198,12 @@ def mesh_text(mesh: Mesh) -> str:
     return f"{'x'.join(map(str, mesh.shape))} ({', '.join(name for name, _ in mesh.axes)})"
 
 
-def size(num_bytes: int) -> str:
-    """`12.3 MiB`"""
-    return _scaled(num_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
-
-
 def seconds(duration_s: float) -> str:
     """`1.23 ms`"""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if duration_s * scale >= 1:
             return f"{duration_s * scale:.3g} {unit}"
     return f"{duration_s * 1e9:.3g} ns"
-
-
-def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
-    for unit in units:
-        if number < base or unit == units[-1]:
-            break
-        number /= base
-    digits = f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
-    return f"{digits} {unit}".rstrip()
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -7,9 +7,10 @@ from itertools import groupby
 from shardc.importer.requested_shardings import dotted, matches
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
+from shardc.plan.notes import size
 from shardc.report.compare import Ranked
 from shardc.report.model import Crossing, Group, Layers, Reading
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 MOST_LINES = 12  # of one list; JSON and the report have all
 

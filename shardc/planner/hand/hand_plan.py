@@ -10,7 +10,7 @@ from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
-from shardc.plan.notes import Note, NoteCode
+from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.budget import BUDGET
@@ -116,5 +116,9 @@ def hand_plan(
         splits = splits.casting_again
         found = _planned(module, cluster, options, spec, splits)
     notes = [Note(NoteCode.BY_HAND, {"name": spec.name})]
+    used = {device for mesh in found.shape.meshes for device in mesh.device_ids}
+    if len(used) < cluster.num_devices:
+        idle: Data = {"count": cluster.num_devices - len(used), "num_devices": cluster.num_devices}
+        notes.append(Note(NoteCode.IDLE, idle))
     plan = found.plan(splits.of(found.shape), cluster, notes, time.monotonic() - start_s)
     return recorded(plan, found, splits, options.memory_limit_bytes)

@@ -7,9 +7,9 @@ from shardc.cost.model import CostModel
 from shardc.ir.context import Module
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
+from shardc.plan.notes import size
 from shardc.report.findings.of_plan import by_price, findings
 from shardc.report.model import Finding
-from shardc.report.summary import size
 
 LARGE = 0.01  # a value with at least this share of the peak is large
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from shardc.plan.account import Account, Role
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import stage_names
-from shardc.plan.notes import Note, NoteCode
+from shardc.plan.notes import Note, NoteCode, size
 from shardc.report.findings.of_state import of_state
 from shardc.report.findings.padding import of_uneven_dims
 from shardc.report.model import Finding
-from shardc.report.summary import size
 
 COMMUNICATION, WAITING = 0.5, 0.3  # shares of a step that deserve a warning
 IDLE = 0.5  # share of an axis's FLOPs

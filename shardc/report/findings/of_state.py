@@ -7,9 +7,10 @@ from shardc.cost.model import CostModel
 from shardc.plan.account import Account, ArgumentKind, PlacedArgument
 from shardc.plan.decisions import Plan
 from shardc.plan.function_kind import FunctionKind
+from shardc.plan.notes import size
 from shardc.plan.predicted import Collective
 from shardc.report.model import Finding
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 LARGE = 0.01  # a replicated value with at least this share of a device's state is large
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from shardc.plan.account import Account, ArgumentKind, PlacedArgument
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
+from shardc.plan.notes import size
 from shardc.report.model import Finding
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 MULTIPLES = (8, 16, 64, 128)  # an awkward dim may be rounded up to a multiple of one of these
 LEAST = 128  # shorter dims are not worth padding

@@ -9,6 +9,7 @@ from shardc.plan.account import Account
 from shardc.plan.alternatives import Alternative, mesh_words
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import ranges, stage_names
+from shardc.plan.notes import size
 from shardc.plan.predicted import Memory
 from shardc.report.compare import loses_by, step_words
 from shardc.report.memory_curve import memory_curve
@@ -24,7 +25,7 @@ from shardc.report.page.figures import (
     empty_figure,
     unit,
 )
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 from shardc.schedule.tasks import (
     BACKWARD,
     FORWARD,

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import folded_names, stage_names
+from shardc.plan.notes import size
 from shardc.report.compare import comparison
 from shardc.report.model import Reading
 from shardc.report.page.html import render, save
 from shardc.report.page.tree import Node, tree_of
 from shardc.report.reading import read_plan
-from shardc.report.summary import explain, seconds, size
+from shardc.report.summary import explain, seconds
 from shardc.report.words import in_words
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from functools import cached_property
 
 from bokeh.palettes import Category10
 
+from shardc.plan.notes import size
 from shardc.report.page.cases import Case, cheapest
 from shardc.report.page.figures import SIZES, TIMES, Bar, Chart, bars, unit
 from shardc.report.page.html import render
-from shardc.report.summary import seconds, size
+from shardc.report.summary import seconds
 
 TEMPLATE = "what_if.html.jinja"
 

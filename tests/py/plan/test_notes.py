@@ -13,6 +13,7 @@ SAMPLES = {
         "1 microbatch instead of 4: no batch",
     ),
     NoteCode.BY_HAND: ({"name": "mine.toml"}, "given by hand: mine.toml"),
+    NoteCode.IDLE: ({"count": 4, "num_devices": 8}, "4 of 8 devices stay idle"),
     NoteCode.LEFT_OUT: (
         {"shape": "2 stages on 4", "message": "a bug", "help": "report it"},
         "2 stages on 4 left out: a bug; report it",
@@ -33,7 +34,7 @@ SAMPLES = {
     ),
     NoteCode.KEPT: (
         {"stages": "0, 1", "kept_bytes": 3 << 30, "num_bytes": 4 << 30},
-        "stages 0, 1 keep 3 of 4 GiB of each microbatch",
+        "stages 0, 1 keep 3 GiB of the 4 GiB of each microbatch",
     ),
     NoteCode.OFFLOADING: (
         {
@@ -73,6 +74,13 @@ def test_every_code_has_its_words_before_and_behind_json(code: NoteCode) -> None
     assert words in str(note)
     again = msgspec.json.decode(msgspec.json.encode(note), type=Note)
     assert again == note and str(again) == str(note)
+
+
+def test_notes_on_one_stage_say_stage() -> None:
+    note = Note(NoteCode.KEPT, {"stages": "0", "kept_bytes": 886 << 10, "num_bytes": 886 << 10})
+    assert "stage 0 keeps 886 KiB of the 886 KiB" in str(note)
+    note = Note(NoteCode.RECOMPUTED, {"stages": "2"})
+    assert "the backward pass of stage 2 recomputes forward values" in str(note)
 
 
 @pytest.mark.parametrize(("count", "planned"), [(1, "1 stage"), (2, "2 stages")])

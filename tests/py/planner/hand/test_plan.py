@@ -10,6 +10,7 @@ import pytest
 import shardc
 from shardc.errors import ShardcError
 from shardc.plan.layout import TensorSharding
+from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StageSpec, StagesSpec
 from tests.py.end_to_end.test_scanned_layers import initial, train_step
 from tests.py.programs import build
@@ -41,6 +42,7 @@ def test_numbers_of_an_uneven_pipeline_with_its_own_meshes_equal_one_device() ->
     plan = step.plan
     assert (plan.num_stages, plan.num_microbatches, plan.schedule) == (2, 2, "gpipe")
     assert [stage.mesh.shape for stage in plan.stages] == [(2, 2), (2, 1)]
+    assert "2 of 8 devices stay idle" in map(str, plan.notes)
     assert plan.loop_cuts == (1,)  # an iteration, and three with what is behind the loop
     for own, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
@@ -125,6 +127,7 @@ def test_results_of_ops_lie_as_asked() -> None:
 def test_meshes_and_layers_that_are_left_out_are_planned() -> None:
     plan = planned(StagesSpec(1, (StageSpec(), StageSpec()), microbatches=4)).plan
     assert [len(stage.mesh.device_ids) for stage in plan.stages] == [4, 4]
+    assert NoteCode.IDLE not in {note.code for note in plan.notes}
     assert plan.num_microbatches == 4
 
 
