@@ -1,5 +1,6 @@
 """The target machine of a plan: devices, and the links between them."""
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,14 @@ from typing import Any
 import msgspec
 
 from shardc.cluster.devices import Device
-from shardc.cluster.islands import Bridge, Island, check_joined, least_device, least_levels
+from shardc.cluster.islands import (
+    Bridge,
+    Island,
+    check_joined,
+    check_size,
+    least_device,
+    least_levels,
+)
 from shardc.cluster.levels import Level
 from shardc.errors import ClusterError, writing
 from shardc.files import BAD_DATA, as_path, read_data, write_whole
@@ -30,6 +38,9 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
 
     islands: tuple[Island, ...] = ()
     bridges: tuple[Bridge, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_size(f"cluster '{self.name}'", self.num_devices)
 
     @staticmethod
     def of_islands(
@@ -61,6 +72,16 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
                 return island, first
             first = behind
         return self, 0
+
+    @property
+    def parts(self) -> "tuple[tuple[Cluster, int], ...]":
+        """Each island as a cluster of its own, with its first device; () if all devices are
+        equal."""
+        behind = itertools.accumulate(island.num_devices for island in self.islands)
+        return tuple(
+            (Cluster(each.name, each.device, each.levels), end - each.num_devices)
+            for each, end in zip(self.islands, behind, strict=True)
+        )
 
     @property
     def least(self) -> "Cluster":
@@ -134,7 +155,8 @@ class Cluster(Island, frozen=True, forbid_unknown_fields=True):
         """Reads a built-in cluster by name, or a JSON file by path.
 
         `a100-8x48` is 48 nodes of 8 devices like those of the built-in clusters whose names begin
-        with `a100`; `a100-384` is 384 devices in nodes of the usual size.
+        with `a100`; `a100-384` is 384 devices in nodes of the usual size;
+        `v5p-4x4x8` is a torus of these axes.
 
         Raises:
             ClusterError: SHARDC-100, there is no such cluster or the file does not describe one.
@@ -261,13 +283,13 @@ _KINDS = {"v100": "alpa"}  # kind -> its built-in cluster, if the name does not 
 
 
 def _of_kind(name: str) -> Cluster | None:
-    """The cluster called `<kind>-<devices of a node>x<nodes>` or `<kind>-<devices>`; None if the
-    name does not have this form.
+    """The cluster called `<kind>-<devices of a node>x<nodes>`, `<kind>-<devices>`, or, of a kind
+    whose links are a torus, `<kind>-<x>x<y>x<z>`; None if the name does not have this form.
 
     Raises:
         ClusterError: SHARDC-101, the devices are not whole nodes, or exceed the size of a node.
     """
-    match = re.fullmatch(r"([a-z0-9]+)-(\d+)(?:x(\d+))?", name)
+    match = re.fullmatch(r"([a-z0-9]+)-(\d+)(?:x(\d+)(?:x(\d+))?)?", name)
     if match is None:
         return None
     like = [
@@ -278,6 +300,13 @@ def _of_kind(name: str) -> Cluster | None:
     base = Cluster.load(like[0])
     if match[3] is None:
         return msgspec.structs.replace(base.with_devices(int(match[2])), name=name)
+    if match[4] is not None:
+        sizes = [int(match[axis]) for axis in (2, 3, 4)]
+        if [level.name for level in base.levels] != ["x", "y", "z"] or 0 in sizes:
+            return None
+        axes = zip(base.levels, sizes, strict=True)
+        levels = tuple(msgspec.structs.replace(own, size=size) for own, size in axes if size > 1)
+        return msgspec.structs.replace(base, name=name, levels=levels)
     node, *outer = base.levels
     per_node, nodes = int(match[2]), int(match[3])
     if per_node > node.size or per_node < 1:

@@ -9,6 +9,8 @@ from shardc.cluster.devices import Device, Software, Timing, require_not_negativ
 from shardc.cluster.levels import Level
 from shardc.errors import ClusterError
 
+MOST_DEVICES = 1 << 16  # of a cluster
+
 
 class Island(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Equal devices, joined by levels of links from the inside out.
@@ -20,6 +22,9 @@ class Island(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     device: Device
     levels: tuple[Level, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_size(f"island '{self.name}'", self.num_devices)
 
     @property
     def num_devices(self) -> int:
@@ -34,6 +39,19 @@ class Island(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def unit_size(self, level: int) -> int:
         """Devices in one of the units that `levels[level]` joins: 1 at level 0."""
         return math.prod(inner.size for inner in self.levels[:level])
+
+
+def check_size(owner: str, num_devices: int) -> None:
+    """Raises if there are more devices than shardc plans for.
+
+    Raises:
+        ClusterError: SHARDC-100.
+    """
+    if num_devices > MOST_DEVICES:
+        raise ClusterError(
+            f"{owner} has {num_devices:,} devices; shardc plans for at most {MOST_DEVICES:,}",
+            help=f"describe at most {MOST_DEVICES:,} devices",
+        )
 
 
 class Bridge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

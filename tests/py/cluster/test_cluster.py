@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.cluster import Cluster, Device, Level
+from shardc.cluster import Bridge, Cluster, Device, Island, Level
+from shardc.cluster.islands import MOST_DEVICES
 from shardc.errors import ClusterError
 
 GOOD = {
@@ -252,6 +253,8 @@ def test_python_cluster_is_checked_like_a_file():
         ("h200-4x2", (4, 2), "h200-64"),
         ("v100-8x8", (8, 8), "alpa"),
         ("v5p-512", (4, 4, 32), "v5p-64"),
+        ("v5p-4x8x8", (4, 8, 8), "v5p-64"),
+        ("v5p-2x1x2", (2, 2), "v5p-64"),
     ],
 )
 def test_clusters_of_a_kind_have_any_number_of_nodes(name, levels, base):
@@ -272,6 +275,9 @@ def test_clusters_of_a_kind_have_any_number_of_nodes(name, levels, base):
         ("h100-12", "SHARDC-101"),
         ("best-8x2", "SHARDC-100"),
         ("h100-8by2", "SHARDC-100"),
+        ("h100-8x2x2", "SHARDC-100"),
+        ("v5p-4x0x4", "SHARDC-100"),
+        ("h100-8x99999999999", "SHARDC-100"),
     ],
 )
 def test_clusters_that_no_kind_has_are_refused(name, code):
@@ -279,6 +285,16 @@ def test_clusters_that_no_kind_has_are_refused(name, code):
         Cluster.load(name)
     assert refused.value.code == code
     assert refused.value.help
+
+
+def test_a_cluster_has_at_most_65536_devices(tmp_path):
+    assert Cluster.load("h100-8x8192").num_devices == MOST_DEVICES
+    error = refusal(tmp_path, lambda data: data["levels"][0].update(size=10**15))
+    assert "shardc plans for at most 65,536" in error.message
+    half = Island("a", Cluster.load("cpu8").device, (Level("node", MOST_DEVICES, 1e9, 1e-6),))
+    other = msgspec.structs.replace(half, name="b")
+    with pytest.raises(ClusterError, match="cluster 'two' has 131,072 devices"):
+        Cluster.of_islands("two", [half, other], [Bridge(("a", "b"), 1e9, 1e-6)])
 
 
 def test_a_missing_dtype_and_a_negative_bandwidth_are_refused(tmp_path):
