@@ -92,8 +92,8 @@ class PlanShardings(Pass):
             for function in by_stage[stage]:
                 write_shardings(function, chosen[symbol(function)])
         module.attributes[CLUSTER] = data_attr(self.cluster)
-        reports = [made.get(stage, nothing) for stage in sorted(by_stage)]
-        module.attributes[STAGE_REPORTS] = data_attr(reports)
+        reports = (made.get(stage, nothing) for stage in sorted(by_stage))
+        module.attributes[STAGE_REPORTS] = data_attr([*reports])
 
     def _problems(
         self,
@@ -111,17 +111,19 @@ class PlanShardings(Pass):
             module, len(by_stage), self.cluster, frozenset(self.ignored), self.late_sums
         )
         problems: dict[int, StageProblem] = {}
+        short: dict[int, LimitError] = {}  # by the first stage on the same devices
         for stage, mesh in placed.items():
             limit = self._limit(groups[stage])
-            num_microbatches = len(microbatches_of(module, stage))
-            stashes = self.stashes[stage] if self.stashes else num_microbatches
-            problems[stage] = building.build(
-                stage, by_stage[stage], mesh, num_microbatches, stashes, limit
-            )
+            count = len(microbatches_of(module, stage))
+            stashes = self.stashes[stage] if self.stashes else count
+            problems[stage] = building.build(stage, by_stage[stage], mesh, count, stashes, limit)
             known = [each for each in groups[stage].stages if each in problems]
             least = sum(least_peak(problems[each].problem) for each in known)
-            if least > limit:  # at once: a search would find nothing
-                raise _of_stage(LimitError(limit, None, least), stage, mesh)
+            if least > limit:
+                short[groups[stage].stages[0]] = LimitError(limit, None, least)
+        if short:  # at once: a search would find nothing
+            stage = max(short, key=lambda each: short[each].missing_bytes)
+            raise _of_stage(short[stage], stage, placed[stage], "too large, too", [*short])
         return problems
 
     def _limit(self, group: DeviceGroup) -> int:
@@ -176,7 +178,7 @@ class PlanShardings(Pass):
                 try:
                     found = self._solved(tried, placed[each], room, share_s)
                 except LimitError as error:
-                    raise _of_stage(error, each, placed[each]) from None
+                    raise _of_stage(error, each, placed[each], "not solved", waiting) from None
                 alike.append((tried, found))
                 solution = self._known(built, alike, mesh, room)
             assert solution is not None, "a stage that is solved has a solution that fits"
@@ -320,10 +322,14 @@ def _room(
     return waiting[stage] + spare // len(waiting)
 
 
-def _of_stage(error: LimitError, stage: int, mesh: Mesh) -> LimitError:
-    """The same error, naming the stage that does not fit."""
+def _of_stage(
+    error: LimitError, stage: int, mesh: Mesh, what: str, others: Sequence[int]
+) -> LimitError:
+    """The same error, naming the stage that does not fit, and what the others are."""
+    others = [each for each in others if each != stage]
     error.stage = stage
-    error.message = f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}"
+    rest = f" ({what}: stage{'s' * (len(others) > 1)} {ranges(tuple(others))})" if others else ""
+    error.message = f"stage {stage}, on devices {ranges(mesh.device_ids)}: {error.message}{rest}"
     return error
 
 

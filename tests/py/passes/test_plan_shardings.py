@@ -108,6 +108,18 @@ def eight_stages():
     return module
 
 
+def test_the_stage_that_misses_the_limit_most_is_named_and_the_others_too(eight_stages):
+    machine = cluster(flops_per_s=1e9, num_devices=16)
+    held = (1, 1, 1, 8, 1, 1, 1, 1)
+    with pytest.raises(LimitError) as refused:
+        run_passes(
+            copy_module(eight_stages), [PlanShardings(machine, memory_limit=9_000, stashes=held)]
+        )
+    assert refused.value.stage == 3
+    assert refused.value.message.startswith("stage 3, on devices 6-7: ")
+    assert "(too large, too: stages 0-2,4-7)" in refused.value.message
+
+
 def test_the_problem_of_an_equal_stage_is_the_one_that_would_be_built(eight_stages):
     machine = cluster(flops_per_s=1e9, num_devices=16)
     with eight_stages.context, remembered():
