@@ -342,4 +342,4 @@ def says_more(error: InfeasibleError, other: InfeasibleError) -> bool:
     """Whether `error` has less missing memory than `other`."""
     if not isinstance(error, LimitError) or not isinstance(other, LimitError):
         return isinstance(error, LimitError)
-    return (error.peak_bytes or error.least_bytes) < (other.peak_bytes or other.least_bytes)
+    return error.missing_bytes < other.missing_bytes

@@ -14,7 +14,7 @@ from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import PipelineShape
 from shardc.plan.stages_spec import StagesSpec
 from shardc.planner.budget import BUDGET
-from shardc.planner.candidate import Candidate, plan_exactly
+from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.hand.stage_begins import cut_shape, stages_of
 from shardc.planner.hand.stage_meshes import meshes_of
 from shardc.planner.proposal import Proposal, held_under, with_copies
@@ -57,14 +57,24 @@ def _planned(
                 asked=[spec.of_stage(n) for n in range(len(spec.stages))] * shape.num_replicas,
             )
         except InfeasibleError as error:
-            refusal = refusal or error
+            refusal = error if refusal is None or says_more(error, refusal) else refusal
             continue
         if best is None or found.seconds < best.seconds:
             best = found
     if best is None:
         assert refusal is not None
+        if isinstance(refusal, LimitError):
+            refusal.help = _ways_out(spec)
         raise refusal
     return best
+
+
+def _ways_out(spec: StagesSpec) -> str:
+    """Advice if a spec does not fit into memory."""
+    more = "use more stages, devices or microbatches, or raise the memory limit"
+    if all(stage.recompute == "full" for stage in spec.stages):
+        return more
+    return f'recompute in the backward pass ("recompute": "full" of a stage), {more}'
 
 
 def _gathering(axis: str, views: Iterable[tuple[Mesh, ...]]) -> list[tuple[Mesh, ...]]:

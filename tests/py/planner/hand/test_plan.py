@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardc
-from shardc.errors import ShardcError
+from shardc.errors import InfeasibleError, ShardcError
 from shardc.plan.layout import TensorSharding
 from shardc.plan.notes import NoteCode
 from shardc.plan.stages_spec import StageSpec, StagesSpec
@@ -163,3 +163,17 @@ def test_what_does_not_fit_is_refused(spec: StagesSpec, code: str) -> None:
         planned(spec)
     assert refused.value.code == code
     assert refused.value.help
+
+
+@pytest.mark.parametrize(("recompute", "advised"), [("user", True), ("full", False)])
+def test_a_plan_that_does_not_fit_is_advised_to_recompute(recompute: Any, advised: bool) -> None:
+    """Unless it does."""
+    step, args, donated, *_ = build("mlp")
+    stages = tuple(StageSpec(2, (4,), recompute=recompute) for _ in range(2))
+    spec = StagesSpec(1, stages, microbatches=4, schedule="gpipe")
+    with pytest.raises(InfeasibleError) as refused:
+        shardc.jit(
+            step, donate_argnums=donated, cluster="cpu8", plan=spec, memory_limit_bytes=4000
+        ).lower(*args).plan()
+    assert ('"recompute": "full"' in str(refused.value.help)) == advised
+    assert "raise the memory limit" in str(refused.value.help)
