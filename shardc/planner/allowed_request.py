@@ -11,7 +11,7 @@ from shardc.analysis.program.flops import op_cost
 from shardc.analysis.stages.layer_positions import layer_positions
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.errors import InfeasibleError, PlanError, StageError
+from shardc.errors import PlanError, StageError
 from shardc.ir.attributes import SWEEPS, get_str, phase_of
 from shardc.ir.context import Module
 from shardc.ir.tensor_types import num_bytes
@@ -38,23 +38,35 @@ def print_request(cluster: Cluster, options: PlanOptions) -> str:
     return "\n".join(msgspec.json.encode(each).decode() for each in (cluster, options))
 
 
-def state_too_large(module: Module, cluster: Cluster, limit_bytes: int) -> LimitError | None:
+def state_too_large(module: Module, cluster: Cluster, asked_bytes: int | None) -> LimitError | None:
     """Why no plan fits, if the state is larger than all devices together.
 
     Args:
         module: prepared.
-        limit_bytes: of a device.
+        asked_bytes: the limit of a device, if one is requested.
     """
+    limit = most_memory(cluster, asked_bytes)
     with module.context:
         main = main_function(module.operation)
         arguments = [body(main).arguments[a] for a in state_arguments(main)]
         read = [a for a in arguments if any(use.owner.name != RETURN for use in a.uses)]
         least = -(-sum(map(num_bytes, read)) // cluster.num_devices)
-    if least <= limit_bytes or cluster.islands:
+    if least <= limit:
         return None
-    error = LimitError(limit_bytes, None, least)
-    error.help = ways_out(module, error.missing_bytes, limit_bytes, cluster.num_devices)
+    error = LimitError(limit, None, least)
+    error.message = (
+        f"no plan fits into {limit:,} bytes per device: the state alone, divided evenly over"
+        f" {cluster.num_devices} device{'s' * (cluster.num_devices > 1)}, takes {least:,} bytes of"
+        f" each, {error.missing_bytes:,} too many"
+    )
+    error.help = ways_out(module, error, limit, cluster.num_devices)
     return error
+
+
+def most_memory(cluster: Cluster, asked_bytes: int | None) -> int:
+    """The bytes of a device: the limit that is requested, or those of the largest device."""
+    own = [part.device.memory_bytes for part, _ in cluster.parts]
+    return asked_bytes or max(own, default=cluster.device.memory_bytes)
 
 
 def check_stages(cluster: Cluster, options: PlanOptions, of_program: bool) -> None:
@@ -184,21 +196,12 @@ def state_bytes(split_module: Module) -> int:
     return sum(num_bytes(argument) for argument in arguments)
 
 
-def no_pipeline(stages: int, limit_bytes: int, cluster: Cluster) -> InfeasibleError:
-    """The error if no pipeline of this many stages fits into memory."""
-    return InfeasibleError(
-        f"no pipeline of {stages} stages fits into {limit_bytes:,} bytes on each of"
-        f" {cluster.num_devices} devices",
-        help="raise the memory limit, or use more devices, stages or microbatches",
-    )
-
-
-def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: int) -> str:
+def ways_out(module: Module, error: LimitError, limit_bytes: int, num_devices: int) -> str:
     """Advice if no plan of a program fits, by what fills the devices; the cheapest first.
 
     Args:
         module: prepared; its state is the part that no split over the devices reduces further.
-        missing_bytes: on each device, of the smallest plan found.
+        error: of the shape that misses the limit by least.
     """
     with module.context:
         main = main_function(module.operation)
@@ -208,11 +211,11 @@ def ways_out(module: Module, missing_bytes: int, limit_bytes: int, num_devices: 
     if least > num_devices:
         return (
             f"the state alone is {state_bytes:,} bytes: use at least {least} devices of"
-            f" {limit_bytes:,} bytes, or keep moments of the optimizer in 8 or 16 bits"
+            f" {limit_bytes:,} bytes, or keep it in fewer bits"
         )
-    share = state_bytes // num_devices
     return (
-        f"the state is {share:,} of these bytes if it is split over all devices, activations and"
-        f" temporaries are the rest: wrap layers in jax.checkpoint, use more microbatches or a"
-        f" smaller batch, or raise the limit by {missing_bytes:,} bytes"
+        f"the state is {state_bytes // num_devices:,} of these bytes if it is split over all"
+        " devices, activations and temporaries are the rest: wrap layers in jax.checkpoint, use"
+        " more microbatches, a smaller batch or more devices, or raise the limit (this shape misses"
+        f" it by {error.missing_bytes:,} bytes; another may need less)"
     )

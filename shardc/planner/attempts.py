@@ -21,7 +21,7 @@ from shardc.plan.decisions import stage_words
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.shape import RULES, PipelineShape
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.allowed_request import print_request, ways_out
+from shardc.planner.allowed_request import most_memory, print_request, ways_out
 from shardc.planner.budget import BUDGET, Effort
 from shardc.planner.candidate import Candidate, plan_exactly, says_more
 from shardc.planner.proposal import Found, Proposal
@@ -69,7 +69,8 @@ class Attempts:
         self._start_s = time.monotonic()
         self._longest_s = 0.0  # longest time to plan one shape exactly
         self._ops = self._most_ops = 0  # of all shapes, of the largest
-        self._first: Proposal | None = None  # the first one planned
+        self._closest: Proposal | None = None  # that of `infeasible`
+        self._any = False  # whether a shape was planned
         self._had_rival = False  # whether a shape was planned after the first best plan
         # The last outlined modules with and without a split backward, and what their stages depend
         # on (not the schedule's name).
@@ -78,7 +79,7 @@ class Attempts:
     @property
     def has_any(self) -> bool:
         """Whether any shape was planned, with or without success."""
-        return self._first is not None
+        return self._any
 
     @property
     def best_s(self) -> float:
@@ -191,12 +192,9 @@ class Attempts:
         poll_between()
         start_s = time.monotonic()
         shape = proposal.shape
-        self._first = self._first or proposal
+        self._any = True
         self._had_rival |= self.best is not None and self.best.proposal != proposal
-        self.progress(
-            f"planning {shape_words(shape)}, {shape.num_microbatches}"
-            f" microbatch{'es' * (shape.num_microbatches > 1)}{self._best_so_far()}"
-        )
+        self.progress(f"planning {shape_words(shape)}, {count_words(shape)}{self._best_so_far()}")
         try:
             found = self._planned(proposal, effort=effort, cutoff_s=cutoff_s)
         except InfeasibleError as error:
@@ -204,7 +202,7 @@ class Attempts:
                 missing = proposal.judged(SEARCH, error.missing_bytes)
                 self.judged.setdefault(proposal, missing)
             if self.infeasible is None or says_more(error, self.infeasible):
-                self.infeasible = error
+                self.infeasible, self._closest = error, proposal
             return error
         finally:
             self._longest_s = max(self._longest_s, time.monotonic() - start_s)
@@ -247,24 +245,36 @@ class Attempts:
             ignored=ignored,
         )
 
-    def explained(self) -> InfeasibleError:
-        """Why nothing fits: the least missing memory, and what ruled other shapes out."""
-        error = self.infeasible
-        assert error is not None
+    def explained(self, unmet: Sequence[Note]) -> InfeasibleError:
+        """Why nothing fits: the shape that misses the limit by least, and what ruled others out.
+
+        Args:
+            unmet: notes on requests that are not met.
+        """
+        error, closest = self.infeasible, self._closest
+        assert error is not None and closest is not None
         if isinstance(error, LimitError):
-            limit = self.options.memory_limit_bytes or self.cluster.device.memory_bytes
-            error.help = ways_out(self.module, error.missing_bytes, limit, self.cluster.num_devices)
-        if self._first is not None:
-            with_all = functools.partial(self._planned, self._first)
-            error = in_conflict(self._outline(self._first.shape), error, with_all)
-        if self.notes:
-            error.help = f"{error.help} ({'; '.join(map(str, self.notes))})"
+            limit = most_memory(self.cluster, self.options.memory_limit_bytes)
+            error.help = ways_out(self.module, error, limit, self.cluster.num_devices)
+            shape, count = closest.shape, len(self.judged)
+            among = f"none of {count} shapes tried fits; the closest is " if count > 1 else ""
+            error.message = f"{among}{shape_words(shape)}, {count_words(shape)}: {error.message}"
+        with_all = functools.partial(self._planned, closest)
+        error = in_conflict(self._outline(closest.shape), error, with_all)
+        if unmet or self.notes:
+            error.help = f"{error.help} ({'; '.join(map(str, (*unmet, *self.notes)))})"
         return error
 
 
 def effort_of(alone: bool) -> Effort:
     """The effort for a shape without competitors, or with some."""
     return BUDGET.final if alone else BUDGET.competing
+
+
+def count_words(shape: PipelineShape) -> str:
+    """`4 microbatches`"""
+    count = shape.num_microbatches
+    return f"{count} microbatch{'es' * (count > 1)}"
 
 
 def shape_words(shape: PipelineShape) -> str:

@@ -7,9 +7,7 @@ the dynamic program (`shardc.solver.pipeline.stages`) cuts them into stages that
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-import msgspec
+from dataclasses import dataclass
 
 from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
@@ -76,13 +74,7 @@ class IslandSearch:
         """The fastest on one island alone."""
         search, first = self._alone[number], self._firsts[number]
         proposal = next((search.proposal(each) for each in search.run()[:1]), None)
-        if proposal is None:
-            return None
-        meshes = tuple(
-            Mesh(mesh.axes, tuple(first + device for device in mesh.device_ids))
-            for mesh in proposal.shape.meshes
-        )
-        return replace(proposal, shape=msgspec.structs.replace(proposal.shape, meshes=meshes))
+        return None if proposal is None else proposal.from_device(first)
 
     def _across(self) -> list[Proposal | None]:
         """The fastest pipelines on two or more islands."""

@@ -179,7 +179,7 @@ def promising_shapes(
     found = search.run()
     if not cluster.islands:
         return Promising(found, search)
-    alone = [search_on(Cluster(i.name, i.device, i.levels)) for i in cluster.islands]
+    alone = [search_on(part) for part, _ in cluster.parts]
     across = IslandSearch(cluster, alone, splits, options, piped, schedules, spent)
     return Promising(found, search, across.run())
 

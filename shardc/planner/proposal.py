@@ -2,25 +2,20 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from shardc.analysis.batch.batch_state import divisors
 from shardc.analysis.stages.stage_cuts import Origin
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.cost.submeshes import mesh_of, mesh_views, place, submesh_sizes
-from shardc.cutting import origins
-from shardc.errors import PlanError, ScheduleError
-from shardc.ir.context import Module
+from shardc.errors import ScheduleError
 from shardc.options import PlanOptions
 from shardc.plan.alternatives import Alternative
 from shardc.plan.layout import Mesh
 from shardc.plan.shape import RULES, PipelineShape
 from shardc.plan.stages_spec import Recompute
-from shardc.planner.budget import BUDGET
 from shardc.planner.prices.derived import shares
 from shardc.planner.split_cache import Splits
 from shardc.schedule.registry import schedule_named
@@ -42,6 +37,15 @@ class Proposal:
         """The same shape on other meshes of the same sizes."""
         return replace(self, shape=msgspec.structs.replace(self.shape, meshes=meshes))
 
+    def from_device(self, first: int) -> "Proposal":
+        """The same shape on devices that begin at `first` instead of 0."""
+        return self.on(
+            tuple(
+                Mesh(mesh.axes, tuple(first + device for device in mesh.device_ids))
+                for mesh in self.shape.meshes
+            )
+        )
+
     def judged(self, name: str, missing_bytes: int = 0) -> Alternative:
         """It as an alternative, before it is planned; `name` is its proposer."""
         shape = self.shape
@@ -54,88 +58,6 @@ class Proposal:
             self.step_time_s or None,
             missing_bytes=missing_bytes,
         )
-
-
-def whole_views(cluster: Cluster, options: PlanOptions) -> list[Mesh]:
-    """All devices as one mesh, in every shape or the requested one; meshes whose last
-    axis is a node, or everything, come first.
-
-    Raises:
-        PlanError: SHARDC-101, the requested mesh has more devices than there are.
-    """
-    asked = options.mesh
-    if asked == "auto":
-        per_node = cluster.num_devices_per_node
-        views = mesh_views(cluster, 0, cluster.num_devices)
-        return sorted(views, key=lambda view: view.shape[-1] != per_node)
-    if math.prod(asked) > cluster.num_devices:
-        raise PlanError(
-            f"the mesh {'x'.join(map(str, asked))} needs {math.prod(asked)} devices and"
-            f" cluster '{cluster.name}' has {cluster.num_devices}",
-            help="use a smaller mesh or a larger cluster",
-            code="SHARDC-101",
-        )
-    return [mesh_of(asked, range(math.prod(asked)), options.mesh_axes)]
-
-
-def even_proposals(
-    splits: Splits,
-    cluster: Cluster,
-    options: PlanOptions,
-    num_microbatches: int,
-    schedule: str,
-) -> list[Proposal] | StageRefusal:
-    """Stages of equal FLOPs on equal submeshes, one proposal per view of the submesh, with loops
-    over layers cut where a stage begins, if possible; or why there are fewer stages.
-
-    Raises:
-        ScheduleError: SHARDC-242, the schedule does not support the number of chunks, or there are
-            fewer layers than chunks.
-    """
-    assert isinstance(options.stages, int)
-    count = options.stages
-    if options.mesh != "auto":
-        size = math.prod(options.mesh)
-        views = [mesh_of(options.mesh, range(size), options.mesh_axes)]
-    else:
-        size = max(n for n in submesh_sizes(cluster) if n * count <= cluster.num_devices)
-        views = mesh_views(cluster, 0, size)
-    chunks = num_chunks(schedule, options)
-    even = splits.even_stages(num_microbatches, count * chunks)
-    if isinstance(even, StageRefusal):
-        if chunks == 1 or even.most == 1:
-            return even
-        raise _too_few_layers(even.most, schedule, count, chunks)
-    loop_cuts, cuts = even
-    module = splits.cut_at(num_microbatches, loop_cuts)
-    firsts = place(cluster, [size] * count)
-    proposals = []
-    for view in views:
-        meshes = [mesh_of(view.shape, range(d, d + size), options.mesh_axes) for d in firsts]
-        shape = PipelineShape(
-            num_microbatches,
-            cuts,
-            meshes_of_stages(meshes, schedule, chunks),
-            schedule,
-            options.batch_args,
-            loop_cuts,
-            chunks,
-            num_replicas=schedule_named(schedule).replicas,
-            num_slices=num_slices(schedule, options) if count > 1 else 1,
-        )
-        layers = tuple((stage,) for stage in range(count * chunks))
-        proposals.append(_with_fewer_loop_cuts(module, splits, Proposal(shape, 0.0, layers)))
-    return proposals
-
-
-def _with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:
-    """The same stages with loops cut only where a stage begins, if that is possible."""
-    begins = origins(split_module, proposal.shape.cuts)
-    known = [each for each in begins if each is not None]
-    if len(known) < len(begins):
-        return proposal
-    shape = splits.shape_at(proposal.shape, known)
-    return proposal if shape is None else replace(proposal, shape=shape)
 
 
 def num_chunks(schedule: str, options: PlanOptions) -> int:
@@ -234,13 +156,13 @@ def with_schedule(
         return replace(proposal, shape=shape)
     even = splits.even_stages(shape.num_microbatches, groups * chunks)
     if isinstance(even, StageRefusal):
-        raise _too_few_layers(even.most, schedule, groups, chunks)
+        raise too_few_layers(even.most, schedule, groups, chunks)
     loop_cuts, cuts = even
     cut = msgspec.structs.replace(shape, cuts=cuts, loop_cuts=loop_cuts)
     return Proposal(cut, 0.0, tuple((stage,) for stage in range(groups * chunks)))
 
 
-def _too_few_layers(most: int, schedule: str, groups: int, chunks: int) -> ScheduleError:
+def too_few_layers(most: int, schedule: str, groups: int, chunks: int) -> ScheduleError:
     """The refusal of a schedule with more stages than the `most` layers."""
     fewer, other = most // chunks, "a schedule with one stage per device group, such as 1f1b"
     return ScheduleError(
@@ -317,21 +239,3 @@ def distinct(found: Sequence[Found], most: int) -> list[Found]:
         (rest if key in seen else first).append(each)
         seen.add(key)
     return list(itertools.islice((*first, *rest), most))
-
-
-def counts_to_fit(
-    parts: int, count: int, least_bytes: float, state_bytes: float, limit_bytes: int
-) -> Iterator[int]:
-    """Rising numbers of microbatches that may fit, if `count` of them take `least_bytes`.
-
-    Args:
-        parts: the most that the batch may be cut into.
-    """
-    if state_bytes >= limit_bytes:
-        return
-    # At best, everything but the state shrinks with the microbatches.
-    over = (least_bytes - state_bytes) / (limit_bytes - state_bytes)
-    larger = [more for more in divisors(parts) if count < more <= BUDGET.most_microbatches]
-    for more in larger:
-        if more >= count * over and (more >= 2 * count or more == larger[-1]):
-            yield more

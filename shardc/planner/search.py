@@ -6,7 +6,6 @@ schedule wins. If only one shape is requested, or layers cannot be identified, s
 exactly right away. Budgets count work; the time limit only stops what takes too long.
 """
 
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -15,35 +14,35 @@ from shardc.analysis.batch.microbatch_refusal import MicrobatchRefusal
 from shardc.analysis.shardings.mesh_fit import check_mesh_divides, with_user_mesh
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
-from shardc.cost.submeshes import place
 from shardc.ir.context import Module
 from shardc.options import PlanOptions
 from shardc.plan.decisions import Plan
 from shardc.plan.layout import Mesh
 from shardc.plan.notes import Data, Note, NoteCode
 from shardc.plan.predicted import JudgedSchedule
-from shardc.plan.shape import PipelineShape, Reuse
+from shardc.plan.shape import Reuse
 from shardc.planner.allowed_request import (
     check_stages,
     most_microbatches,
     most_stages,
-    no_pipeline,
-    state_bytes,
     state_too_large,
 )
 from shardc.planner.attempts import Attempts, Progress, effort_of
 from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
+from shardc.planner.pipelines.plain_shapes import (
+    even_proposals,
+    plan_plain,
+    whole_proposals,
+    whole_views,
+)
 from shardc.planner.promising import Promising, promising_shapes
 from shardc.planner.proposal import (
     Found,
     Proposal,
-    counts_to_fit,
     distinct,
-    even_proposals,
     is_plain,
     num_chunks,
-    whole_views,
     with_schedule,
 )
 from shardc.planner.record.recorded_plan import recorded
@@ -100,7 +99,7 @@ class Planner:
         """Why nothing fits, if the state alone is too large; raises if the request contradicts the
         cluster, like `check_stages`."""
         check_stages(self.cluster, self.options, self.mesh_of_program)
-        return state_too_large(self.module, self.cluster, self.limit)
+        return state_too_large(self.module, self.cluster, self.options.memory_limit_bytes)
 
     def run(self) -> Plan:
         """The best plan, for a request that `check_request` allows; raises like `plan_program`."""
@@ -115,9 +114,9 @@ class Planner:
                 self._plan_best(self.promising)
                 self._plan_on_other_meshes(self.promising)
             self._plan_each(direct or [])
-            if self.tried.best is None and self.options.stages in (1, "auto"):
-                self._plan_whole(views)
-            elif not self.tried.has_any:
+            if self.tried.best is None:
+                plan_plain(self.tried, self.options, self.schedule, self._can_split)
+            if not self.tried.has_any:
                 self._plan_each(self._even())
             most_ops = BUDGET.unranked_ops if self.promising is None else BUDGET.ranked_ops
             best = self.tried.best if self.tried.may_plan_another(most_ops) else None
@@ -133,7 +132,7 @@ class Planner:
                 raise
             self._keep_best()
         if self.tried.best is None:
-            raise self.tried.bug or self.tried.explained()
+            raise self.tried.bug or self.tried.explained(self.unmet)
         try:
             return self._plan_of(self.tried.best)
         except KeyboardInterrupt:
@@ -190,9 +189,10 @@ class Planner:
         asked, count = self.options, self.options.microbatches
         alone = self.cluster.num_devices == 1 and asked.stages == "auto"
         if count != "auto" and (alone or asked.stages == 1):
-            return self._whole_proposals(count, views)
+            return whole_proposals(count, views, self.base, self.options)
         if alone or (asked.stages == 1 and len(views) == 1):
-            self._plan_each(self._whole_proposals(1, views))  # several are rarely faster
+            one = whole_proposals(1, views, self.base, self.options)
+            self._plan_each(one)  # several are rarely faster
             return None if self.tried.best is None else []
         return None if "auto" in (asked.stages, count) else self._even()
 
@@ -204,7 +204,8 @@ class Planner:
             if not isinstance(even, StageRefusal):
                 return even
             if self._take_most_stages(even):
-                return self._whole_proposals(count, whole_views(self.cluster, self.options))
+                views = whole_views(self.cluster, self.options)
+                return whole_proposals(count, views, self.base, self.options)
 
     def _take_most_stages(self, refusal: StageRefusal) -> bool:
         """Plans as many stages as possible; whether that is one."""
@@ -222,38 +223,9 @@ class Planner:
             if more and not slow:
                 self.tried.plan(proposal, effort)
 
-    def _plan_whole(self, views: list[Mesh]) -> None:
-        """Plans one stage on each view, in the fewest microbatches that fit."""
-        effort = effort_of(len(views) == 1)
-        count: int | None = self._first_count()
-        while count is not None:
-            for number, proposal in enumerate(self._whole_proposals(count, views)):
-                if number > 0 and not self.tried.may_plan_another(BUDGET.unranked_ops):
-                    break
-                if proposal in self.tried.judged:
-                    continue
-                found = self.tried.plan(proposal, effort, self.tried.best_s)
-                if isinstance(found, LimitError) and found.peak_bytes is None:
-                    break  # too large under any split over the devices
-            count = self._next_count(count) if self.tried.best is None else None
-
-    def _whole_proposals(self, count: int, views: list[Mesh]) -> list[Proposal]:
-        batch = self.options.batch_args
-        shapes = [PipelineShape(count, (), (view,), self.base, batch) for view in views]
-        return [Proposal(shape, 0.0, ((),)) for shape in shapes]
-
     def _first_count(self) -> int:
         asked = self.options.microbatches
         return 1 if asked == "auto" else asked
-
-    def _next_count(self, count: int) -> int | None:
-        """The next number of microbatches that may make the step fit; None if there is none."""
-        if self.options.microbatches != "auto" or not isinstance(self.tried.infeasible, LimitError):
-            return None
-        state = state_bytes(self.splits.whole(count)) / self.cluster.num_devices
-        known = self.splits.batch_parts, count, self.tried.infeasible.least_bytes
-        larger = counts_to_fit(*known, state, self.limit)
-        return next((each for each in larger if self._can_split(each)), None)
 
     # ---- shapes found by the search ----
 
@@ -286,11 +258,6 @@ class Planner:
                 self._plan_each(self._even())
                 return None
             self.tried.notes += search_notes(found)
-            stages = self.options.stages
-            if not (found.found or found.across) and stages != "auto" and stages > 1:
-                if self.options.mesh != "auto":
-                    place(self.cluster, [math.prod(self.options.mesh)] * stages)
-                raise no_pipeline(stages, self.limit, self.cluster)
             return found
         return None
 

@@ -1,5 +1,6 @@
 """What is planned exactly; a program of which no plan fits is told what fills the devices."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,11 @@ from shardc.planner.attempts import Attempts, shape_words
 from tests.py.programs import build
 
 
-def refusal(limit: int) -> InfeasibleError:
+def refusal(limit: int, **options: Any) -> InfeasibleError:
     step, args, donated, *_ = build("mlp")
-    f = shardc.jit(step, donate_argnums=donated, cluster="cpu8", memory_limit_bytes=limit)
+    f = shardc.jit(
+        step, donate_argnums=donated, cluster="cpu8", memory_limit_bytes=limit, **options
+    )
     with pytest.raises(InfeasibleError) as refused:
         f.lower(*args).plan()
     assert refused.value.code == "SHARDC-220"
@@ -33,12 +36,34 @@ def test_a_state_that_is_too_large_asks_for_devices(monkeypatch: pytest.MonkeyPa
     error = refusal(1000)
     assert f"the state alone is {held:,} bytes" in str(error.help)
     assert f"use at least {-(-held // 1000)} devices" in str(error.help)
+    assert error.message.startswith("no plan fits into 1,000 bytes per device: the state alone")
 
 
 @pytest.mark.slow
 def test_activations_that_are_too_large_ask_for_recomputation() -> None:
     error = refusal(9000)
     assert "jax.checkpoint" in str(error.help) and "smaller batch" in str(error.help)
+    assert "more devices" in str(error.help) and "another may need less" in str(error.help)
+
+
+@pytest.mark.slow
+def test_a_refusal_names_the_shape_that_misses_the_limit_by_least() -> None:
+    """In more microbatches it misses it by less than in one."""
+    error = refusal(8000)
+    named = re.fullmatch(
+        r"none of (\d+) shapes tried fits; the closest is 1 stage on 1 x \(.*\), (\d+)"
+        r" microbatches: stage 0, on devices 0-7: .* ([0-9,]+) too many.*",
+        error.message,
+    )
+    assert named is not None, error.message
+    assert int(named[1]) > 2 and int(named[2]) > 1
+
+
+@pytest.mark.slow
+def test_stages_that_do_not_fit_say_how_many_were_asked_for_and_by_how_much_they_miss() -> None:
+    error = refusal(8000, stages=8)
+    assert re.search(r"5 stages on 5 x \(1\), .* too many", error.message), error.message
+    assert "5 stages instead of 8: " in str(error.help)
 
 
 @pytest.mark.parametrize(

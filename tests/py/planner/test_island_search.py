@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import shardc
+from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Bridge, Cluster, Device, Island, Level
 from shardc.errors import InfeasibleError
 from shardc.plan.decisions import Plan
+from shardc.planner import search
 
 FAST = Device("fast", 1 << 34, {"default": 3e12}, 3e11)
 THIRD = Device("third", 1 << 34, {"default": 1e12}, 1e11)
@@ -100,3 +102,21 @@ def test_a_plan_over_islands_gives_the_numbers_of_jit() -> None:
         jax.tree.leaves(run(state, x)), jax.tree.leaves(jax.jit(step)(state, x)), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_island_is_planned_exactly_before_a_program_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On both islands it does not fit, and prices of layers do not show that it fits on one."""
+    unknown = StageRefusal(1, "no prices", "none", "SHARDC-160")
+    monkeypatch.setattr(search, "promising_shapes", lambda *_: unknown)
+    alone = planned(Cluster("alone", FAST, NODE), stages=1, mesh=(2,), microbatches=1)
+    peak = alone.predicted.peak_bytes_per_device
+    tight = msgspec.structs.replace(FAST, memory_bytes=peak)
+    small = msgspec.structs.replace(THIRD, memory_bytes=1 << 20)
+    for islands_of in (islands(tight, small), islands(small, tight)):
+        plan = planned(islands_of, microbatches=1)
+        (stage,) = plan.stages
+        home, _ = islands_of.home(stage.mesh.device_ids)
+        assert home.device == tight

@@ -183,3 +183,21 @@ def test_one_device_takes_as_many_microbatches_as_it_needs(asked: dict[str, obje
         **asked,
     )
     assert planned.lower(weights, x).plan().plan.num_microbatches > 64
+
+
+@pytest.mark.slow
+def test_stages_that_seem_too_large_are_planned_exactly() -> None:
+    """Prices of layers leave no room in any number of microbatches; the plan takes 18.5 KiB."""
+
+    def loss(layers: list[dict[str, jax.Array]], x: jax.Array, y: jax.Array) -> jax.Array:
+        hidden = x
+        for layer in layers:
+            hidden = hidden + jnp.tanh(hidden @ layer["up"]) @ layer["down"]
+        return jnp.mean((hidden - y) ** 2)
+
+    layers = [{"up": jnp.ones((32, 64)) / 64, "down": jnp.ones((64, 32)) / 64}] * 2
+    limit = {"cluster": "h100-4x2", "memory_limit_bytes": 20 * 1024}
+    step = shardc.jit(jax.value_and_grad(loss), stages=2, mesh=(2, 2), **limit)
+    plan = step.lower(layers, jnp.ones((16, 32)), jnp.zeros((16, 32))).plan().plan
+    assert plan.num_stages == 2
+    assert plan.predicted.peak_bytes_per_device <= 20 * 1024
