@@ -101,7 +101,7 @@ def _plan_on(
                 least[meshes] = found.least_bytes
         if tried.best is not None or options.microbatches != "auto":
             return
-        if not isinstance(tried.infeasible, LimitError):
+        if tried.has_any and not isinstance(tried.infeasible, LimitError):
             return
         larger = _counts_to_fit(tried.splits, part, options, count, least.values())
         count = next((more for more in larger if can_split(more)), None)

@@ -66,6 +66,12 @@ def test_stages_that_do_not_fit_say_how_many_were_asked_for_and_by_how_much_they
     assert "5 stages instead of 8: " in str(error.help)
 
 
+@pytest.mark.slow
+def test_a_schedule_that_does_not_run_one_microbatch_is_tried_in_more() -> None:
+    error = refusal(8000, stages=2, schedule="interleaved-1f1b")
+    assert "2 device groups with 2 stages each on 2 x " in error.message
+
+
 @pytest.mark.parametrize(
     ("estimate_s", "best", "stages", "beaten"),
     [
