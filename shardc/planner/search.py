@@ -279,9 +279,11 @@ class Planner:
         while waiting and tried < BUDGET.most_tried:
             each, tried, better_s = waiting.pop(0), tried + 1, self.tried.best_s
             if self.tried.best is not None:
-                enough = self.tried.is_beaten(each) or planned == BUDGET.most_planned
-                if enough or not self.tried.may_plan(each, BUDGET.ranked_ops):
+                if planned == BUDGET.most_planned:
                     break
+                # Others differ only in the number of microbatches, and may be faster.
+                if self.tried.is_beaten(each) or not self.tried.may_plan(each, BUDGET.ranked_ops):
+                    continue
             proposal = promising.search.proposal(each)
             if proposal is not None:
                 if self.base != self.schedule:
