@@ -70,8 +70,9 @@ def command(
 ) -> None:
     """Plan FILE, or a function called with ARGUMENTS, for machines that you need not have.
 
-    One row per cluster, number of devices, memory limit and batch size: step time, tokens per
-    second if the batch holds tokens, whether it fits, and device-seconds per step. With prices the
+    One row per cluster, number of devices, memory limit and batch size: step time, that of the next
+    best pipeline that was planned, tokens per second if the batch holds tokens, whether it fits,
+    and device-seconds per step (in JSON also all pipelines that were considered). With prices the
     cheapest row is the one that costs least per example; without, there is one for each kind of
     device: the one with the fewest device-seconds per example.
     """
@@ -166,13 +167,14 @@ def _case(
         return msgspec.structs.replace(case, parallelism=error.message)
     from shardc.report.reading import read_plan
 
-    step_s = plan.predicted.step_time_s
+    reading, step_s = read_plan(plan), plan.predicted.step_time_s
     tokens = _tokens(plan)
     device_s = step_s * machine.num_devices
     return msgspec.structs.replace(
         case,
         fits=True,
-        parallelism=read_plan(plan).headline,
+        parallelism=reading.headline,
+        judged=reading.judged,
         step_s=step_s,
         tokens_per_s=tokens / step_s if tokens else None,
         peak_bytes=plan.predicted.peak_bytes_per_device,
@@ -196,7 +198,8 @@ def _table(cases: Sequence[Case]) -> Table:
     best = cheapest(cases)
     priced = any(case.price is not None for case in cases)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("cluster", "devices", "memory", "batch", "step", "tokens/s", "peak"):
+    columns = ("cluster", "devices", "memory", "batch", "step", "next best", "tokens/s", "peak")
+    for name in columns:
         table.add_column(name)
     if priced:
         table.add_column("price of a step")
@@ -208,6 +211,7 @@ def _table(cases: Sequence[Case]) -> Table:
             size(case.memory_bytes),
             str(case.batch or ""),
             "does not fit" if case.step_s is None else seconds(case.step_s),
+            "" if case.next_best is None else seconds(case.next_best.step_time_s),
             f"{case.tokens_per_s:.3g}" if case.tokens_per_s else "",
             "" if case.peak_bytes is None else size(case.peak_bytes),
         ]
@@ -219,7 +223,8 @@ def _table(cases: Sequence[Case]) -> Table:
 
 def _write_csv(path: str, cases: Sequence[Case]) -> None:
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, Case.__struct_fields__)
+    columns = [name for name in Case.__struct_fields__ if name != "judged"]
+    writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()
     writer.writerows(msgspec.to_builtins(case) for case in cases)
     with writing("the table", path):

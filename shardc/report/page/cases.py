@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shardc.plan.alternatives import Alternative
+
 
 class Case(msgspec.Struct, frozen=True):
     """A machine and a batch, and the plan for them.
@@ -17,6 +19,7 @@ class Case(msgspec.Struct, frozen=True):
         device_s: device-seconds per step.
         price: of a step, if a price of the cluster was given.
         parallelism: of the plan, or why there is none.
+        judged: the plan and the other pipelines that were considered, as `Alternatives.ranked`.
     """
 
     cluster: str
@@ -31,6 +34,13 @@ class Case(msgspec.Struct, frozen=True):
     peak_bytes: int | None = None
     device_s: float | None = None
     price: float | None = None
+    judged: tuple[Alternative, ...] = ()
+
+    @property
+    def next_best(self) -> Alternative | None:
+        """The fastest other pipeline that was planned; None if no other one fits."""
+        others = (each for each in self.judged[1:] if each.exact is not None)
+        return next(others, None)
 
     @property
     def cost(self) -> float:

@@ -119,6 +119,10 @@ def test_what_if_is_a_table_of_machines_and_batches(cluster: Path, tmp_path: Pat
     assert rows[0]["tokens_per_s"] == pytest.approx(32 * 8 / rows[0]["step_s"])
     assert data["cheapest"] == [min((0, 2), key=lambda n: rows[n]["device_s"])]
     assert len(list(csv.DictReader(table.read_text().splitlines()))) == 4
+    for row in rows:
+        assert row["fits"] == bool(row["judged"])
+    ranked = [each["exact"]["step_time_s"] for each in rows[2]["judged"] if each["exact"]]
+    assert len(ranked) > 1 and ranked == sorted(ranked) and ranked[0] == rows[2]["step_s"]
 
 
 @pytest.mark.slow
