@@ -11,9 +11,10 @@ scored by an evaluator in exact integers that shares no code with the solver. `a
 that the contest gave the instance, by the clock (on 8 cores).
 
 By the clock, the whole limit is used, until an answer is proven optimal. Each core runs searches
-that know nothing of each other, with seeds of their own (`--processes`), for half of the time; then
-one that starts from the best mixture of their answers (`shardc.solver.combine`). The best mixture
-of the answers of all cores is the answer, improved in what is left of the time. On a
+that know nothing of each other, with seeds of their own (`--processes`): every other core a long
+one, the rest short ones, for half of the time. Then comes one that starts from the best mixture of
+these answers (`shardc.solver.combine`). The best mixture of the answers of all cores is the answer,
+improved in what is left of the time. On a
 busy machine `--clock none` leaves the clock out, and the solver runs once, on a budget of work that
 follows from the limit: the answer is that of a quiet machine if `processor_seconds` (all threads)
 stays below the limit.
@@ -63,10 +64,11 @@ CONTEST = {
 RESCORING_S = 3.0  # kept back of the limit for what follows the solver
 EFFORT = 0.7  # share of the limit that becomes the work of a single run
 SEEDS = 1000  # between those of two processes
-# Shares of the limit: the work of one search that knows no other answer; the last part, in which
-# the best mixture is improved; what is kept back of it to combine the answers of all cores; and
-# what is left when nothing more is begun: contraction cannot be cut short.
-ALONE, IMPROVED, COMBINED, LEAST = 0.14, 0.5, 0.1, 0.04
+# Shares of the limit: the work of one search that knows no other answer, of every other process;
+# the last part, in which the best mixture is improved; what is kept back of it to combine the
+# answers of all cores; and what is left when nothing more is begun: contraction can't be cut short.
+ALONE = (0.7, 0.14)
+IMPROVED, COMBINED, LEAST = 0.5, 0.1, 0.04
 
 Raw = dict[str, Any]
 Found = list[Solution]
@@ -126,15 +128,21 @@ def score(raw: Raw, choice: Sequence[int]) -> tuple[int, bool]:
     return sum(picked), allowed
 
 
-def searches(problem: Problem, seed: int, limit_s: float, left_s: Callable[[], float]) -> Found:
+def searches(
+    problem: Problem, seed: int, limit_s: float, left_s: Callable[[], float], one: float
+) -> Found:
     """Answers of searches that know nothing of each other, for the first part of the time; then
     their best mixture, and what a search makes of it that has nearly all the rest. Ends early with
-    an answer that is proven optimal."""
+    an answer that is proven optimal.
+
+    Args:
+        one: share of the limit that is the work of one search.
+    """
     found: Found = []
     for own_seed in itertools.count(seed):
         if left_s() < IMPROVED * limit_s or (found and found[-1].optimal):
             break
-        asked = {"effort_s": ALONE * limit_s, "seed": own_seed}
+        asked = {"effort_s": one * limit_s, "seed": own_seed}
         with suppress(InfeasibleError):  # it may only have been too short
             found.append(solve(problem, time_limit_s=left_s(), **asked))
     rest_s = left_s() - COMBINED * limit_s
@@ -214,7 +222,7 @@ def measure(
         return limit_s - (time.perf_counter() - start_s) - RESCORING_S
 
     def run(seed: int) -> Found:
-        return searches(problem, seed, limit_s, left_s)
+        return searches(problem, seed, limit_s, left_s, ALONE[seed // SEEDS % 2])
 
     try:
         if clock == "wall":
