@@ -153,19 +153,19 @@ def searches(
     return [*found, best_of(problem, found, seed, rest_s, LEAST * limit_s)]
 
 
-def together(run: Callable[[int], Found], seed: int, processes: int) -> Found:
-    """The answers of several processes. If this one, the first, proves its own to be optimal, the
-    others are stopped."""
+def together(run: Callable[[int], Found], processes: int) -> Found:
+    """The answers of several processes, each of which runs with its number. If this one, number 0,
+    proves its own to be optimal, the others are stopped."""
     forked = multiprocessing.get_context("fork")
     others = []
     for number in range(1, processes):
         receiver, sender = forked.Pipe(duplex=False)
-        asked = (run, seed + SEEDS * number, sender)
+        asked = (run, number, sender)
         others.append((forked.Process(target=answer, args=asked, daemon=True), receiver))
         others[-1][0].start()
         sender.close()  # so that a process that ends without an answer is noticed
     try:
-        found = run(seed)
+        found = run(0)
         for _, receiver in others if not found[-1].optimal else ():
             with suppress(EOFError):
                 found += receiver.recv()
@@ -176,10 +176,10 @@ def together(run: Callable[[int], Found], seed: int, processes: int) -> Found:
     return found
 
 
-def answer(run: Callable[[int], Found], seed: int, sender: Connection) -> None:
+def answer(run: Callable[[int], Found], number: int, sender: Connection) -> None:
     """Sends the answers that `run` gives, or nothing if it gives none."""
     with sender, suppress(ShardcError):
-        sender.send(run(seed))
+        sender.send(run(number))
 
 
 def best_of(problem: Problem, found: Found, seed: int, seconds: float, least_s: float) -> Solution:
@@ -191,7 +191,7 @@ def best_of(problem: Problem, found: Found, seed: int, seconds: float, least_s: 
     ends_s = time.perf_counter() + seconds
     best = min(found, key=lambda each: each.objective)
     best = replace(best, lower_bound=max(each.lower_bound for each in found))
-    if len(found) > 1 and seconds > least_s:
+    if len(found) > 1 and seconds > least_s and not best.optimal:
         best = combine(problem, found, time_limit_s=seconds, seed=seed)
     rest_s = ends_s - time.perf_counter()
     if rest_s < least_s or best.optimal:
@@ -221,12 +221,13 @@ def measure(
     def left_s() -> float:
         return limit_s - (time.perf_counter() - start_s) - RESCORING_S
 
-    def run(seed: int) -> Found:
-        return searches(problem, seed, limit_s, left_s, ALONE[seed // SEEDS % 2])
+    def run(number: int) -> Found:
+        own_seed, one = seed + SEEDS * number, ALONE[number % 2]
+        return searches(problem, own_seed, limit_s, left_s, one)
 
     try:
         if clock == "wall":
-            found = together(run, seed, processes)
+            found = together(run, processes)
             solution = best_of(problem, found, seed, left_s(), LEAST * limit_s)
         else:
             effort_s = EFFORT * limit_s

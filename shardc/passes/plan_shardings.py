@@ -92,8 +92,8 @@ class PlanShardings(Pass):
             for function in by_stage[stage]:
                 write_shardings(function, chosen[symbol(function)])
         module.attributes[CLUSTER] = data_attr(self.cluster)
-        reports = (made.get(stage, nothing) for stage in sorted(by_stage))
-        module.attributes[STAGE_REPORTS] = data_attr([*reports])
+        reports = [made.get(stage, nothing) for stage in sorted(by_stage)]
+        module.attributes[STAGE_REPORTS] = data_attr(reports)
 
     def _problems(
         self,

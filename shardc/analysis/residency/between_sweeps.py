@@ -100,9 +100,7 @@ class _Needs:
             if needed and all(v in first and form == self._own_form(v) for v, form in needed):
                 self.again[i] = tuple(dict.fromkeys(v for v, _ in needed))
 
-    def worth_keeping(
-        self, price: float, model: CostModel, before: Collection[int] = ()
-    ) -> set[int]:
+    def worth_keeping(self, price: float, model: CostModel, before: Collection[int]) -> set[int]:
         """The values of `again` that cost less to keep than to compute again.
 
         Elements that one op has chosen from another's result must not meet that result computed
