@@ -92,21 +92,26 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
         outer = groups // cluster.unit_size(i + 1)
         hops = _crossings(units) - _crossings(outer)
         latency_s += hops / n * level.latency_s
-        inside, in_outer, used = _counts(units, level.size)
-        leaves = (inside > 0) & (inside < in_outer)
-        out = leaves.any(axis=0)  # the units that rings leave
-        if not out.any():
+        parts = _parts(units, level.size)
+        leaves = parts.inside < parts.in_outer
+        if not leaves.any():
             continue
-        inside, in_outer, rings = inside[:, out], in_outer[:, out], leaves[:, out].sum(axis=0)
-        competes = (rings > 1) & (inside.max(axis=0) > 1)
+        most = int(parts.used.max())
+        out = np.unique(parts.unit[leaves])  # the units that rings leave
+        rings = np.bincount(np.searchsorted(out, parts.unit[leaves]))
+        parts = parts.of(np.isin(parts.unit, out))
+        unit = np.searchsorted(out, parts.unit)
+        most_inside = np.zeros(len(out), np.int64)
+        np.maximum.at(most_inside, unit, parts.inside)
+        competes = (rings > 1) & (most_inside > 1)
         reached = level.bandwidth_bytes_per_s * level.reached(n)
-        share = reached * np.where(competes, level.shared, 1.0) * inside.sum(axis=0)
+        inside = np.bincount(unit, parts.inside)
+        share = reached * np.where(competes, level.shared, 1.0) * inside
         # Each device inside sends 1/n of its data to each of the others at this level.
-        messages_out = (inside * (in_outer - inside)).sum(axis=0)
+        messages_out = np.bincount(unit, parts.inside * (parts.in_outer - parts.inside))
         all_to_all = min(all_to_all, float((share * (n - 1) / messages_out).min()))
         launch_s = max(launch_s, level.launch_s)
         ring = float((share / rings).min())
-        most = int(used.max())
         depth = most - 1 if i == 0 else (most - 1).bit_length()  # a chain, or a binary tree
         crossed.append(Crossed(level, ring, hops, depth))
     ring = min((at.ring_bytes_per_s for at in crossed), default=float("inf"))
@@ -116,29 +121,41 @@ def _group_link(cluster: Island, groups: np.ndarray) -> Link:
 
 def _crossings(units: np.ndarray) -> int:
     """The most hops between units in the ring of any group; 0 if one unit holds each group."""
-    most = max(len(set(row)) for row in units.tolist())
+    used = np.diff(np.sort(units, axis=1), axis=1) > 0
+    most = 1 + int(used.sum(axis=1).max())
     return most if most > 1 else 0
 
 
-class _Counts(NamedTuple):
-    """[group, unit]: devices that a group has in a unit, in the outer unit around it, and the units
-    that it uses there."""
+class _Parts(NamedTuple):
+    """The part of each group in each unit that it uses, in no order.
 
+    Attributes:
+        unit: of each part.
+        inside: devices of the part.
+        in_outer: devices that its group has in the outer unit around it.
+        used: units that its group uses there.
+    """
+
+    unit: np.ndarray
     inside: np.ndarray
     in_outer: np.ndarray
     used: np.ndarray
 
+    def of(self, which: np.ndarray) -> "_Parts":
+        """Only some of the parts."""
+        return _Parts(*(each[which] for each in self))
 
-def _counts(units: np.ndarray, size: int) -> _Counts:
-    """The counts of groups whose devices lie in `units`; `size` of these make an outer unit."""
-    names, column = np.unique(units, return_inverse=True)
-    column = column.reshape(units.shape)
-    inside = np.zeros((len(units), len(names)), np.int64)
-    np.add.at(inside, (np.arange(len(units))[:, None], column), 1)
-    outer, home = np.unique(names // size, return_inverse=True)
-    belongs = (home == np.arange(len(outer))[:, None]).astype(np.int64)  # [outer, unit]
-    in_outer, used = ((each @ belongs.T)[:, home] for each in (inside, (inside > 0).astype(int)))
-    return _Counts(inside, in_outer, used)
+
+def _parts(units: np.ndarray, size: int) -> _Parts:
+    """The parts of groups whose devices lie in `units`; `size` of these make an outer unit."""
+    groups, n = units.shape
+    keys = np.repeat(np.arange(groups), n) * (int(units.max()) + 1) + units.ravel()
+    keys, inside = np.unique(keys, return_counts=True)
+    group, unit = np.divmod(keys, int(units.max()) + 1)
+    outer = unit // size
+    _, home = np.unique(group * (int(outer.max()) + 1) + outer, return_inverse=True)
+    in_outer, used = np.bincount(home, inside).astype(np.int64), np.bincount(home)
+    return _Parts(unit, inside, in_outer[home], used[home])
 
 
 def transfer_link(cluster: Cluster, source: Mesh, target: Mesh) -> Link:

@@ -41,7 +41,7 @@ class TensorSharding(msgspec.Struct, frozen=True):
         return tuple(axis for dim in self.dims for axis in dim)
 
 
-class Mesh(msgspec.Struct, frozen=True):
+class Mesh(msgspec.Struct, frozen=True, cache_hash=True):
     """Named axes over some devices.
 
     Attributes:

@@ -61,6 +61,7 @@ class Budget:
         rounds, rounds_of_searched: microbatches per device group that are simulated of a longer
             pipeline, which repeats itself; and where the order is searched for.
         many_rounds: microbatches per device group from which on not all are simulated.
+        glance: microbatches per device group that are simulated first, of at least twice as many.
         order_effort_s: counted work, to search for an order of tasks.
     """
 
@@ -107,6 +108,7 @@ class Budget:
     rounds: tuple[int, int] = (4, 6)
     rounds_of_searched: tuple[int, int] = (2, 4)
     many_rounds: int = 12
+    glance: int = 2
     order_effort_s: float = 10.0
 
 

@@ -70,8 +70,10 @@ def choose_schedule(
         return weighed
     known = {_size(tried.best.shape)}
     for _ in range(BUDGET.most_pipelines):
+        if not tried.may_plan_another(BUDGET.ranked_ops):
+            break
         other = _without_bubble(promising.search, WORTH * tried.best_s, known)
-        if other is None or not tried.may_plan_another(BUDGET.ranked_ops):
+        if other is None:
             break
         known.add(_size(other.shape))
         base = tried.plan(other, BUDGET.final)

@@ -1,8 +1,10 @@
 """Estimates any schedule on a pipeline that is planned with one stage per device group."""
 
 import contextlib
+import functools
 import gc
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,7 +14,6 @@ from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cutting import work_of
 from shardc.plan.predicted import JudgedSchedule
-from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal
@@ -20,6 +21,7 @@ from shardc.planner.schedules.cuts import Cut, no_slices
 from shardc.planner.schedules.group_memory import GroupMemory
 from shardc.planner.schedules.ports import ports
 from shardc.planner.schedules.recut import Recut, Rule
+from shardc.planner.schedules.simulated_rounds import Rounds, Simulated
 from shardc.planner.schedules.step_time import stage_times
 from shardc.planner.split_cache import Splits
 from shardc.schedule.check import peaks
@@ -40,6 +42,7 @@ from shardc.schedule.work import Work
 
 SAME_STAGES = "chunks", "slices", "recompute"  # of schedules that run the same programs
 ROUGH = Costs(time_limit_s=0, is_rough=True)
+FAR_BEHIND = 1.1  # a schedule that takes so much longer by a glance is not looked at again
 SLOWER = "not faster, so it was not asked whether sequences can be cut"
 
 
@@ -143,13 +146,14 @@ class Estimates:
         """The step and the memory of a schedule whose stages recompute the same."""
         chunks = work.chunks
         if not self._recut.has(chunks, rule) and chunks > 1:
-            rough = self._judged(family, work, self._recut.roughly(chunks, rule), rule)
+            roughly = self._recut.roughly(chunks, rule)
+            rough = self._judged(family, work, roughly, rule, below_s, limit_bytes)
             if not _is_useful(rough, below_s, limit_bytes):
                 return rough
         cut = self._recut.of(family.name, chunks, rule)
         if isinstance(cut, str):
             return JudgedSchedule(family.name, chunks, refusal=cut)
-        return self._judged(family, work, cut, rule)
+        return self._judged(family, work, cut, rule, below_s, limit_bytes)
 
     def are_alike(self, one: JudgedSchedule, other: JudgedSchedule) -> bool:
         """Whether two schedules run the same tasks in the same order, as some families do in few
@@ -181,40 +185,37 @@ class Estimates:
             self._whole[slices] = no_slices(staged, shape, slices, self._proved, cluster)
         return self._whole[slices]
 
-    def _judged(self, family: ScheduleFamily, work: Work, cut: Cut, rule: Rule) -> JudgedSchedule:
+    def _judged(
+        self,
+        family: ScheduleFamily,
+        work: Work,
+        cut: Cut,
+        rule: Rule,
+        below_s: float,
+        limit_bytes: float,
+    ) -> JudgedSchedule:
+        """As `_under`, for stages that are cut. A glance at few microbatches rules out what does
+        not fit, and what takes far too long."""
         chunks = work.chunks
         if family.split_backward and not cut.splits:
             why = "no weight gradient can be computed separately from what a stage sends back"
             return JudgedSchedule(family.name, chunks, refusal=why)
-        makespan_s, held, graph = self._simulated(family, work, cut)
-        copied, copying_s = self._copies(graph, chunks)
-        peak = self._memory.peak_bytes(held, copied, rule)
-        step_s = makespan_s + self._base.host_s + copying_s
-        return JudgedSchedule(family.name, chunks, step_s, int(peak), recompute=rule or "")
 
-    def _simulated(
-        self, family: ScheduleFamily, work: Work, cut: Cut
-    ) -> tuple[float, list[float], TaskGraph]:
-        """The makespan, and the bytes each group holds; many microbatches are extrapolated from
-        fewer, because in a full pipeline all rounds are equal, or almost."""
-        rounds, least = BUDGET.rounds, BUDGET.many_rounds
-        if family.searches(work):
-            rounds, least = BUDGET.rounds_of_searched, BUDGET.rounds_of_searched[-1] + 1
-        fewer = [replace(work, num_microbatches=n * work.num_groups) for n in rounds]
-        many = work.num_microbatches >= least * work.num_groups
-        if not many or any(map(family.refuses, fewer)):
-            return self._simulate(family, work, cut)
-        (few_s, few_held, graph), (more_s, more_held, _) = (
-            self._simulate(family, each, cut) for each in fewer
-        )
-        few, more = (each.num_microbatches for each in fewer)
-        share = (work.num_microbatches - few) / (more - few)
-        held = [a + share * (b - a) for a, b in zip(few_held, more_held, strict=True)]
-        return few_s + share * (more_s - few_s), held, graph
+        def judge(found: Simulated) -> JudgedSchedule:
+            copied, copying_s = self._copies(found.graph, chunks)
+            peak = self._memory.peak_bytes(found.held, copied, rule)
+            step_s = found.makespan_s + self._base.host_s + copying_s
+            return JudgedSchedule(family.name, chunks, step_s, int(peak), recompute=rule or "")
 
-    def _simulate(
-        self, family: ScheduleFamily, work: Work, cut: Cut
-    ) -> tuple[float, list[float], TaskGraph]:
+        rounds = Rounds(family, work, functools.partial(self._simulate, family, cut=cut))
+        glance = rounds.glance()
+        if glance is not None:
+            rough = judge(glance)
+            if rough.peak_bytes > limit_bytes or rough.step_time_s > FAR_BEHIND * below_s:
+                return rough
+        return judge(rounds.all())
+
+    def _simulate(self, family: ScheduleFamily, work: Work, cut: Cut) -> Simulated:
         schedule = family.generate(work, ROUGH if family.searches(work) else None)
         graph = family.graph(work, schedule)
         seconds = self._seconds(cut, graph, work)
@@ -238,7 +239,14 @@ class Estimates:
             overlap=self._model.cluster.device.software.transfers_overlap,
             link=self._ports,
         )
-        return float(makespan_s), [float(most) for most in peaks(schedule, buffered)], graph
+        backward = WHOLE_BACKWARD if work.split_backward else BACKWARD
+        busy: dict[int, float] = defaultdict(float)
+        for (stage, replica), group in graph.groups.items():
+            place = replica * work.num_stages + stage
+            both_s = seconds[place, FORWARD] + seconds[place, backward]
+            busy[group] += both_s * work.slices / work.replicas
+        held = [float(most) for most in peaks(schedule, buffered)]
+        return Simulated(float(makespan_s), held, graph, max(busy.values()))
 
     def _with_sent_by_updates(self, graph: TaskGraph) -> TaskGraph:
         """`graph`, in which an update waits for those of other groups only where the planned one
