@@ -90,7 +90,7 @@ class Budget:
     least: int = 2
     most_planned: int = 3
     most_tried: int = 9
-    ranked_ops: int = 12_000
+    ranked_ops: int = 16_000
     unranked_ops: int = 40_000
     keep_prices: tuple[float, ...] = (1.0, 10.0, 100.0)
     competing: Effort = field(default=Effort(0.05, 5.0))
@@ -103,7 +103,7 @@ class Budget:
 
     most_schedules: int = 4
     most_near: int = 12
-    most_pipelines: int = 2
+    most_pipelines: int = 3
     most_chunks: int = 8
     rounds: tuple[int, int] = (4, 6)
     rounds_of_searched: tuple[int, int] = (2, 4)

@@ -22,7 +22,8 @@ from shardc.planner.proposal import Proposal, by_use, proposal_of
 from shardc.planner.shapes import ShapeSearch
 from shardc.planner.split_cache import Splits
 from shardc.solver.interrupt import poll_between
-from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.pipeline.stage_line import INSIDE, Line, Place
+from shardc.solver.pipeline.stages import Pipeline, plan_stages
 from shardc.solver.problem.problem import Floats
 
 

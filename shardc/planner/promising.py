@@ -165,11 +165,12 @@ def promising_shapes(
         limit = options.memory_limit_bytes or equal.device.memory_bytes
         return StagePrices(costs, views, equal, limit, FunctionKind.BACKWARD in kinds)
 
-    # Without microbatches a pipeline saves no time; with several sweeps, its first stage would run
-    # all but the last of them alone before the others begin.
-    piped = (
-        [c for c in counts if c > 1 and not several_sweeps] if options.stages == "auto" else counts
-    )
+    # With several sweeps, the first stage of a pipeline would run all but the last of them alone
+    # before the others begin. Without a backward pass, one microbatch keeps one stage busy at once.
+    least = 1 if FunctionKind.BACKWARD in kinds else 2
+    piped = counts
+    if options.stages == "auto":
+        piped = [count for count in counts if count >= least and not several_sweeps]
 
     def search_on(equal: Cluster) -> ShapeSearch:
         prices = prices_on(equal)

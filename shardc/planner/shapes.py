@@ -166,9 +166,9 @@ class ShapeSearch:
                 if not exact and (asked == "auto" or not self._is_largest(size, stages)):
                     continue
                 for count in self.counts if stages > 1 else self.whole_counts:
-                    # Among equally fast schedules, later ones hold less; a single stage runs them
-                    # all alike.
-                    names = self.schedules[::-1] if stages > 1 else self.schedules[-1:]
+                    # Among equally fast schedules, later ones hold less; a single stage or
+                    # microbatch runs them all alike.
+                    names = self.schedules[::-1] if min(stages, count) > 1 else self.schedules[-1:]
                     for name in names:
                         yield Key(stages, size, count, name)
 
@@ -238,6 +238,11 @@ class ShapeSearch:
         found = unequal.run(best)
         self.exhausted |= unequal.exhausted
         return found
+
+    def settle(self, each: Found) -> bool:
+        """Prices the layers of a shape in its own microbatches, if the budget allows; whether any
+        price was new."""
+        return self._lines.settle(each.key, each.pipeline)
 
     def tighter(self, each: Found, stage: int, needed: int) -> Found | None:
         """The best stages of a shape by current prices, assuming that all exceed their estimated

@@ -10,7 +10,8 @@ from shardc.planner.prices.known_prices import KnownPrices
 from shardc.planner.prices.sends import takes_turns
 from shardc.planner.prices.stage_prices import StagePrices
 from shardc.planner.proposal import Key
-from shardc.solver.pipeline.stages import INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.pipeline.stage_line import INSIDE, Line, Place
+from shardc.solver.pipeline.stages import Pipeline, plan_stages
 from shardc.solver.problem.problem import Floats
 
 

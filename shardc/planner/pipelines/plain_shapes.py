@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from shardc.analysis.batch.batch_state import divisors
 from shardc.analysis.stages.stage_refusal import StageRefusal
 from shardc.cluster import Cluster
@@ -172,6 +174,20 @@ def even_proposals(
         layers = tuple((stage,) for stage in range(count * chunks))
         proposals.append(_with_fewer_loop_cuts(module, splits, Proposal(shape, 0.0, layers)))
     return proposals
+
+
+def evened(splits: Splits, proposal: Proposal) -> Proposal | None:
+    """A pipeline with stages of equal FLOPs, cut inside layers, too; None if its stages are equal,
+    or there is no such cut."""
+    shape = proposal.shape
+    even = splits.even_stages(shape.num_microbatches, shape.num_stages)
+    if isinstance(even, StageRefusal):
+        return None
+    loop_cuts, cuts = even
+    cut = msgspec.structs.replace(shape, cuts=cuts, loop_cuts=loop_cuts)
+    other = Proposal(cut, 0.0, tuple((stage,) for stage in range(shape.num_stages)))
+    other = _with_fewer_loop_cuts(splits.of(cut), splits, other)
+    return None if other.shape == shape else other
 
 
 def _with_fewer_loop_cuts(split_module: Module, splits: Splits, proposal: Proposal) -> Proposal:

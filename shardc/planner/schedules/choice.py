@@ -9,7 +9,7 @@ best.
 
 import functools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -20,10 +20,11 @@ from shardc.plan.shape import PipelineShape
 from shardc.planner.attempts import Attempts
 from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
+from shardc.planner.pipelines.plain_shapes import evened
 from shardc.planner.promising import Promising
-from shardc.planner.proposal import Found, Key, Proposal
+from shardc.planner.proposal import Proposal
 from shardc.planner.schedules.estimates import Estimates
-from shardc.planner.shapes import ShapeSearch
+from shardc.planner.schedules.hoped_pipelines import Passes, hoped_pipeline
 from shardc.planner.split_cache import Splits
 from shardc.schedule.families import built_in
 from shardc.schedule.family import ScheduleFamily
@@ -33,8 +34,9 @@ NEAR = 1.1  # for `optimal`: all estimated to take at most so much longer are pl
 # A schedule must be estimated faster by this factor, because estimates are not closer: on the same
 # stages; and with stages that are cut in another way, which also take longer to plan.
 SAME, WORTH = 0.998, 0.98
+MANY = 4  # layers per stage that allow about equal stages
+UNEVEN = 1.05  # the slowest stage by this factor over the mean
 CHUNKS = 2  # the least of a family that supports any number
-FORWARD_SHARE = 1 / 3  # of a stage's time for a microbatch
 
 
 def choose_schedule(
@@ -61,61 +63,67 @@ def choose_schedule(
     """
     if tried.best is None:
         return ()
+    if promising is not None and tried.may_plan_another(BUDGET.ranked_ops):
+        _try_evened(tried, splits)
 
     weigh = functools.partial(
         _weigh, tried, splits, chunks, slices, limit_bytes, unmet, reorder, promising
     )
-    weighed = weigh(tried.best)
+    known, scales = {_size(tried.best.shape)}, dict([_scale(tried.best)])
+    weighed, passes = weigh(tried.best)
     if promising is None or reorder or chunks != "auto" or slices != "auto":
         return weighed
-    known = {_size(tried.best.shape)}
     for _ in range(BUDGET.most_pipelines):
-        if not tried.may_plan_another(BUDGET.ranked_ops):
+        # Schedules with chunks need equal groups: one pipeline of these is tried in any case.
+        unequal = len(known) == 1 and _is_unequal(tried.best.shape)
+        if not (unequal or tried.may_plan_another(BUDGET.ranked_ops)) or not tried.has_time():
             break
-        other = _without_bubble(promising.search, WORTH * tried.best_s, known)
+        below_s = tried.best_s if unequal else WORTH * tried.best_s
+        other = hoped_pipeline(promising.search, below_s, known, passes or Passes(), scales)
         if other is None:
             break
         known.add(_size(other.shape))
         base = tried.plan(other, BUDGET.final)
         if isinstance(base, Candidate):
-            again = weigh(base)
+            again, more = weigh(base)
+            passes, scales = more or passes, {**scales, **dict([_scale(base)])}
             weighed = again if _size(tried.best.shape) == _size(base.shape) else weighed
     return weighed
+
+
+def _try_evened(tried: Attempts, splits: Splits) -> None:
+    """Plans the best pipeline with stages of equal work, cut inside layers, too, if stages of a few
+    whole layers each are not about equal."""
+    best = tried.best
+    assert best is not None
+    shape, layers = best.shape, best.proposal.layers
+    many = sum(map(len, layers)) >= MANY * len(layers)
+    if shape.num_stages == 1 or many or _is_unequal(shape):
+        return
+    times_s = [
+        sum(each_s for kind, each_s in report.seconds.items() if kind.per_microbatch)
+        for report in best.reports
+    ]
+    if max(times_s) * len(times_s) > UNEVEN * sum(times_s):
+        other = evened(splits, best.proposal)
+        if other is not None:
+            tried.plan(other, BUDGET.final)
+
+
+def _scale(base: Candidate) -> tuple[int, float]:
+    """The number of device groups of a planned pipeline, and what it takes of its estimate."""
+    estimate_s = base.proposal.step_time_s
+    return len(base.shape.meshes), base.seconds / estimate_s if estimate_s else 1.0
+
+
+def _is_unequal(shape: PipelineShape) -> bool:
+    """Whether the device groups differ in size."""
+    return len({len(mesh.device_ids) for mesh in shape.meshes}) > 1
 
 
 def _size(shape: PipelineShape) -> tuple[int, int]:
     """Device groups and microbatches."""
     return shape.num_stages // shape.num_chunks, shape.num_microbatches
-
-
-def _without_bubble(
-    search: ShapeSearch, below_s: float, known: Collection[tuple[int, int]]
-) -> Proposal | None:
-    """The pipeline that would be the fastest if its devices waited only until the first microbatch
-    reaches them; None if none would take less than `below_s`.
-
-    Args:
-        known: device groups and microbatches of pipelines that do not count.
-    """
-    if not search.prices.backward:
-        return None
-
-    def filled(key: Key) -> float:
-        """The share of a step that is left when almost all of its bubble is filled."""
-        behind = key.num_stages - 1
-        return (key.num_microbatches + FORWARD_SHARE * behind) / (key.num_microbatches + behind)
-
-    def may_win(key: Key) -> bool:
-        if key.num_stages == 1 or (key.num_stages, key.num_microbatches) in known:
-            return False
-        return search.least_s(key) * filled(key) < below_s
-
-    found: tuple[float, Found] | None = None
-    for each in search.estimated(may_win):
-        least_s = each.pipeline.step_time_s * filled(each.key)
-        if least_s < (below_s if found is None else found[0]):
-            found = least_s, each
-    return None if found is None else search.proposal(found[1])
 
 
 def _weigh(
@@ -128,14 +136,15 @@ def _weigh(
     reorder: bool,
     promising: Promising | None,
     base: Candidate,
-) -> tuple[JudgedSchedule, ...]:
-    """Plans the pipeline of `base` with the schedules that are best for it."""
+) -> tuple[tuple[JudgedSchedule, ...], Passes | None]:
+    """Plans the pipeline of `base` with the schedules that are best for it; these, and the passes
+    of its stages."""
     assert tried.best is not None
     if len(base.shape.meshes) == 1:
-        return ()
+        return (), None
     estimates = Estimates(base, tried.cluster, splits, promising, proved=slices == "auto")
     if not estimates.work.backward:
-        return ()
+        return (), None
     first = base.shape.schedule, 1
     estimate_s = estimates.of(built_in()[first[0]], 1).step_time_s
     judged: dict[tuple[str, int], JudgedSchedule] = {}
@@ -198,7 +207,7 @@ def _weigh(
         why = next((each.refusal for each in ranked if each.refusal), why)
         data: Data = {"what": "slices", "count": 1, "asked": slices, "reason": why}
         unmet.append(Note(NoteCode.FEWER, data))
-    return tuple(sorted(judged.values(), key=_rank))
+    return tuple(sorted(judged.values(), key=_rank)), estimates.passes
 
 
 def _counts(base: Candidate) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from shardc.planner.promising import Promising
 from shardc.planner.proposal import Proposal
 from shardc.planner.schedules.cuts import Cut, no_slices
 from shardc.planner.schedules.group_memory import GroupMemory
+from shardc.planner.schedules.hoped_pipelines import passes_of
 from shardc.planner.schedules.ports import ports
 from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.schedules.simulated_rounds import Rounds, Simulated
@@ -105,6 +106,7 @@ class Estimates:
         }
         self._whole: dict[int, str] = {}  # slices -> why there are none
         self._memory = GroupMemory(base, self.work, self._recut)
+        self.passes = passes_of(self._recut.planned)
 
     @_uncollected()
     def of(

@@ -15,58 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shardc.solver.pipeline.stage_line import END, HOST, INSIDE, Line
 from shardc.solver.problem.problem import Floats
 
 CLOSE = 1e-6  # relative step time difference that is ignored
+EVEN = 1.02  # relative difference of the slowest stage that is ignored in one microbatch
 BELOW, ABOVE = 1.0 - 1e-9, 1.0 + 1e-12  # allow for rounding in bounds
 LONGEST_S = 1e300  # stands for no limit in sums and products
 CELLS = 1 << 22  # of one table of choices: first layer x last layer x devices
-
-
-@dataclass(frozen=True)
-class Place:
-    """A range of devices that a stage may use.
-
-    Attributes:
-        size: number of devices of the stage.
-        first, end: the stage uses devices among first .. end - 1, which are of one kind.
-        host: devices of a host, counted from `first`: a submesh that fits into a host never
-            straddles two, and a larger one starts at a host.
-    """
-
-    size: int
-    first: int
-    end: int
-    host: int = 1
-
-
-INSIDE, HOST, END = 0, 1, 2  # a stage's devices end inside a host, with a host, or with `end`
-
-
-@dataclass(frozen=True)
-class Line:
-    """The layers and devices in a row, and the costs of their stages.
-
-    Attributes:
-        num_layers, num_devices: both are used up, in order.
-        places: the possible places of a stage.
-        num_microbatches: that pass each stage.
-        stage_s: (place, microbatches in flight) -> [first layer, last layer] seconds of a
-            microbatch, forward and backward; inf: it does not fit.
-        send_s: (place, the next stage's, `INSIDE`, `HOST` or `END`) -> per last layer, the seconds
-            to send a microbatch to the next stage and its gradient back.
-        link_s: like `send_s`, the seconds that the busiest way in or out needs for each microbatch.
-        in_flight: number of later stages -> the most microbatches that a stage holds.
-    """
-
-    num_layers: int
-    num_devices: int
-    places: tuple[Place, ...]
-    num_microbatches: int
-    stage_s: Callable[[int, int], Floats]
-    send_s: Callable[[int, int, int], Floats]
-    link_s: Callable[[int, int, int], Floats]
-    in_flight: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -78,8 +34,7 @@ class Pipeline:
         places: the place of each stage.
         step_time_s: round trip of the first microbatch + (microbatches - 1) * period.
         period_s: between two microbatches: the slowest stage, the busiest link, or the longest
-            round trip from a stage to the last one and back, divided by the stage's microbatches in
-            flight.
+            round trip from a stage to the last one and back, divided by `Line.periods`.
     """
 
     stages: tuple[tuple[int, int, int], ...]
@@ -130,6 +85,8 @@ def plan_stages(
             best, limit_s = pipeline, pipeline.step_time_s
 
     found(first)
+    if more == 0:
+        return _evened(table, first, least_period_s)
     spans.append((least_period_s, first.period_s, first.step_time_s - more * first.period_s))
     while spans:
         low_s, high_s, trip_s = spans.pop()
@@ -145,6 +102,23 @@ def plan_stages(
             trip = pipeline.step_time_s - more * pipeline.period_s
             spans.append((low_s, pipeline.period_s, trip))
     return best
+
+
+def _evened(table: "_Table", pipeline: Pipeline, least_s: float) -> Pipeline:
+    """Of the pipelines that are as fast for one microbatch, one whose slowest stage is hardly
+    slower than it must be: other schedules overlap what the stages do at the end.
+
+    Args:
+        least_s: a lower bound on the seconds of the slowest stage.
+    """
+    while pipeline.period_s > EVEN * least_s:
+        middle_s = (least_s + pipeline.period_s) / 2
+        other = table.cheapest(middle_s, pipeline.step_time_s * (1.0 + CLOSE))
+        if other is None:
+            least_s = middle_s
+        else:
+            pipeline = other
+    return pipeline
 
 
 class _Least(NamedTuple):
@@ -209,7 +183,7 @@ class _Table:
         room_s = min(most_s, LONGEST_S) * ABOVE - self.least.trip_s[:-1]
         for count in range(1, self.most + 1):
             in_flight = line.in_flight(count - 1)
-            longest_s = bound_s * in_flight * ABOVE
+            longest_s = bound_s * line.periods(count - 1) * ABOVE
             best, pick = np.full(shape, np.inf), np.full(shape, -1, number)
             filled = np.flatnonzero(np.isfinite(ahead).any(axis=(0, 1)))
             if not len(filled):
@@ -335,6 +309,6 @@ class _Table:
             layer, m = last + 1, after
         for behind, (own_s, sent_s, link_s) in enumerate(reversed(trips)):
             ahead_s += own_s + sent_s
-            period_s = max(period_s, own_s, link_s, ahead_s / line.in_flight(behind))
+            period_s = max(period_s, own_s, link_s, ahead_s / line.periods(behind))
         step_s = trip_s + (line.num_microbatches - 1) * period_s
         return Pipeline(tuple(stages), step_s, period_s, tuple(places))

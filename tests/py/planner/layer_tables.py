@@ -181,8 +181,6 @@ class Tables:
             return found[key]
 
         for count, name, sizes in itertools.product((1, *self.counts), schedules, stages):
-            if count == 1 < len(sizes):
-                continue
             held = schedule_named(name).in_flight(Work(len(sizes), count))
             sent = self._sent_s(sizes, count)
             for cuts in itertools.combinations(range(1, len(self.kinds)), len(sizes) - 1):
@@ -197,7 +195,10 @@ class Tables:
                     trip_s += each_s + ahead_s + back_s
                     shared = self._takes_turns(sizes, stage)
                     link_s = ahead_s + back_s if shared else max(ahead_s, back_s)
-                    period_s = max(period_s, each_s, link_s, trip_s / held[stage])
+                    period_s = max(period_s, each_s, link_s)
+                    if held[stage] < count:
+                        waits = (count - held[stage]) / held[stage]
+                        period_s = max(period_s, waits * trip_s / (count - 1))
                 if trip_s < math.inf:
                     yield trip_s + (count - 1) * period_s, sizes
 

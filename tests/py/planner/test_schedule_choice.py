@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 import shardc
-from shardc.cluster import Cluster
 from shardc.cost.model import CostModel
 from shardc.cost.submeshes import mesh_of
 from shardc.cutting import work_of
@@ -24,9 +23,9 @@ from shardc.planner.attempts import Attempts
 from shardc.planner.budget import BUDGET
 from shardc.planner.candidate import Candidate
 from shardc.planner.promising import Promising
-from shardc.planner.proposal import Found, Key, Proposal
-from shardc.planner.schedules import choice, step_time
-from shardc.planner.schedules.choice import _counts, _is_beaten, _is_enough, _without_bubble
+from shardc.planner.proposal import Proposal
+from shardc.planner.schedules import step_time
+from shardc.planner.schedules.choice import _counts, _is_beaten, _is_enough
 from shardc.planner.schedules.estimates import ROUGH, Estimates
 from shardc.planner.schedules.recut import Recut, Rule
 from shardc.planner.schedules.step_time import stage_times
@@ -307,62 +306,6 @@ def test_more_chunks_are_tried_while_they_may_win(steps: list[float], enough: bo
     many."""
     judged = [JudgedSchedule("hanayo", n, step) for n, step in enumerate(steps, 2)]
     assert _is_enough(judged, 10.0, 8.5) == enough
-
-
-def shape_of(stages: int, count: int, step_time_s: float) -> Any:
-    pipeline: Any = SimpleNamespace(step_time_s=step_time_s)
-    return Found(Key(stages, 8 // stages, count, "gpipe"), pipeline)
-
-
-@pytest.mark.parametrize(
-    ("below_s", "known", "chosen"),
-    [
-        pytest.param(5.0, (), (4, 8), id="8 + 3 / 3 of 11 rounds"),
-        pytest.param(5.0, [(4, 8)], (2, 4), id="the next, of those that are not known"),
-        pytest.param(4.0, (), None, id="slower than the best even then"),
-    ],
-)
-def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
-    below_s: float, known: Any, chosen: tuple[int, int] | None
-) -> None:
-    shapes = [shape_of(1, 1, 3.0), shape_of(2, 4, 5.6), shape_of(4, 8, 5.8), shape_of(2, 8, 5.5)]
-    seconds = {each.key: each.pipeline.step_time_s for each in shapes}
-    search: Any = SimpleNamespace(
-        prices=SimpleNamespace(backward=True),
-        least_s=lambda key: 0.9 * seconds[key],
-        estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
-        proposal=lambda each: (each.key.num_stages, each.key.num_microbatches),
-    )
-    assert _without_bubble(search, below_s, known) == chosen
-    search.prices.backward = False  # without a backward pass no family fills the bubble
-    assert _without_bubble(search, below_s, known) is None
-
-
-@pytest.mark.slow
-def test_other_pipelines_are_weighed_too_and_do_not_replace_a_better_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    planned: list[Proposal] = []
-
-    def remembered(*given: Any) -> Proposal | None:
-        proposal = _without_bubble(*given)
-        planned.extend([] if proposal is None else [proposal])
-        return proposal
-
-    monkeypatch.setattr(choice, "_without_bubble", remembered)
-    program = build("mlp")
-    a100s = Cluster.load("a100-8")  # kernels that start at once, or none would be worth two rounds
-    timing = msgspec.structs.replace(a100s.device.timing, launch_s=0.0)
-    device = msgspec.structs.replace(a100s.device, timing=timing)
-    cluster = msgspec.structs.replace(a100s, device=device)
-    options: dict[str, Any] = {"cluster": cluster, "stages": 4, "mesh": (1,)}
-    best = shardc.jit(program.step, **options).lower(*program.args).plan().plan
-    assert [each.shape.num_microbatches for each in planned] == [2]
-    assert best.account is not None
-    exact = [each.exact.step_time_s for each in best.account.judged if each.exact is not None]
-    assert best.predicted.step_time_s == min(exact) and len(exact) > 2
-    judged = [each for each in best.schedules if each.is_planned]
-    assert min(judged, key=lambda each: each.step_time_s).name == best.schedule
 
 
 def test_schedules_with_the_same_lanes_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from jax.extend.mlir import ir
 
 from shardc.analysis.slices.squares.moved_dims import MOVED, Dims
 from shardc.analysis.slices.squares.premises import Answer, Answers, Premise
-from shardc.analysis.slices.squares.reach import DEEPEST, MOST_OF_BIAS, Reach
+from shardc.analysis.slices.squares.reach import MOST_OF_BIAS, Reach
 from shardc.analysis.slices.squares.regions import (
     Region,
     constant,
@@ -66,11 +66,11 @@ class Square:
         self._values = Values()
         self._reach = Reach(sources, at_hand, self._number, self._answers)
 
-    def fact(self, value: ir.Value, dims: Dims, region: Region, depth: int = 0) -> Fact:
+    def fact(self, value: ir.Value, dims: Dims, region: Region) -> Fact:
         """What `value` holds in a region of the square that `dims` span."""
 
         def find() -> Fact:
-            found = self._found(value, dims, region, depth) if depth < DEEPEST else None
+            found = self._found(value, dims, region)
             lost = isinstance(found, float) and _is_float(value) and not is_held(found, value)
             return None if lost else found
 
@@ -88,15 +88,15 @@ class Square:
         found = self.fact(value, dims, Region.ABOVE)
         return found if isinstance(found, float) else None
 
-    def _found(self, value: ir.Value, dims: Dims, region: Region, depth: int) -> Fact:
+    def _found(self, value: ir.Value, dims: Dims, region: Region) -> Fact:
         op = defining_op(value)
         if op is None:
             source = self._sources.get(value)
-            return None if source is None else self.fact(source, dims, region, depth + 1)
+            return None if source is None else self.fact(source, dims, region)
         name = op.name.removeprefix("stablehlo.")
 
         def of(position: int, at: Dims = dims) -> Fact:
-            return self.fact(op.operands[position], at, region, depth + 1)
+            return self.fact(op.operands[position], at, region)
 
         if name == "constant":
             return constant(op, dims, region)
@@ -105,14 +105,14 @@ class Square:
             return found if isinstance(found, float) else None
         if name == "dynamic_slice":
             row = row_written(op, self._sources, self._values)
-            return None if row is None else self.fact(row, dims, region, depth + 1)
+            return None if row is None else self.fact(row, dims, region)
         if name in MOVED:
             moved = MOVED[name](op, dims)
             return None if moved is None else of(0, moved)
         if name == "compare":
             return self._compared(op, dims, region)
         if name == "select":
-            return self._selected(op, dims, region, depth)
+            return self._selected(op, dims, region)
         if name == "optimization_barrier" or op.name == "sdy.sharding_constraint":
             return of(ir.OpResult(value).result_number)
         if name == "convert":
@@ -131,15 +131,15 @@ class Square:
         if name in _UNARY:
             return _UNARY[name](of(0))
         if name in ("add", "subtract"):
-            return self._added(op, dims, region, depth)
+            return self._added(op, dims, region)
         if name in ("multiply", "divide"):
             return self._scaled(op, dims, of)
         return None
 
-    def _selected(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
+    def _selected(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         chooser = dims if shape_of(op.operands[0]) else (None, None)
-        chosen = self.fact(op.operands[0], chooser, region, depth + 1)
-        sides = [self.fact(op.operands[p], dims, region, depth + 1) for p in (1, 2)]
+        chosen = self.fact(op.operands[0], chooser, region)
+        sides = [self.fact(op.operands[p], dims, region) for p in (1, 2)]
         if chosen is None or isinstance(chosen, Low):
             return sides[0] if sides[0] == sides[1] and isinstance(sides[0], float) else None
         found = sides[0] if chosen else sides[1]
@@ -147,18 +147,18 @@ class Square:
             return found if isinstance(found, float) else None
         if not -math.inf < found <= LOWEST_MASK or not _is_float(op.results[0]):
             return found
-        on = self.fact(op.operands[0], chooser, Region.DIAGONAL, depth + 1)
+        on = self.fact(op.operands[0], chooser, Region.DIAGONAL)
         if not isinstance(on, float) or bool(on) == bool(chosen):
             return None
         other = op.operands[2 if chosen else 1]
-        if isinstance(self.fact(other, dims, Region.DIAGONAL, depth + 1), float):
+        if isinstance(self.fact(other, dims, Region.DIAGONAL), float):
             return found  # a mask to be added to scores
         by = -found - self._reach.score(other, dims, -found / 4)
         return Low(by, found) if by > 0 else None
 
-    def _added(self, op: ir.Operation, dims: Dims, region: Region, depth: int) -> Fact:
+    def _added(self, op: ir.Operation, dims: Dims, region: Region) -> Fact:
         """The sum of scores and a bias: -inf stays, and low enough numbers stay low."""
-        left, right = (self.fact(op.operands[p], dims, region, depth + 1) for p in (0, 1))
+        left, right = (self.fact(op.operands[p], dims, region) for p in (0, 1))
         sign = 1.0 if op.name == "stablehlo.add" else -1.0
         if isinstance(left, float) and isinstance(right, float):
             return _exact_sum(left, sign * right)
@@ -171,7 +171,7 @@ class Square:
             if found == -math.inf:
                 return found if self.is_finite(op.operands[1 - position], dims) else None
             if found <= LOWEST_MASK:
-                on = self.fact(op.operands[position], dims, Region.DIAGONAL, depth + 1)
+                on = self.fact(op.operands[position], dims, Region.DIAGONAL)
                 if isinstance(on, float) and abs(on) <= MOST_OF_BIAS:
                     score = op.operands[1 - position]
                     most = self._reach.score(score, dims, -found / 4)

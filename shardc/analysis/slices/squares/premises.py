@@ -28,10 +28,14 @@ def merged(premises: Iterable[Premise]) -> dict[ir.Value, Premise]:
     return found
 
 
+DEEPEST = 60  # questions behind each other, beyond which nothing is said: each takes Python frames
+
+
 class Answers:
     """Answers to questions that ask each other, and the premises on which each rests."""
 
     def __init__(self) -> None:
+        self._depth = 0
         self._known: dict[Hashable, tuple[Any, frozenset[Premise]]] = {}
         self._taken: set[Premise] = set()  # by the answer that is being found
 
@@ -41,11 +45,15 @@ class Answers:
 
     def of(self, key: Hashable, nothing: Answer, find: Callable[[], Answer]) -> Answer:
         """The answer to `key`. `nothing` is the answer that rests on no premise; a question that is
-        being answered already gets it, too."""
+        being answered already gets it, and one behind too many others."""
         if key not in self._known:
+            if self._depth == DEEPEST:
+                return nothing
             self._known[key] = nothing, frozenset()
             outer, self._taken = self._taken, set()
+            self._depth += 1
             found = find()
+            self._depth -= 1
             self._known[key] = found, frozenset(() if found == nothing else self._taken)
             self._taken = outer
         answer: Answer = self._known[key][0]

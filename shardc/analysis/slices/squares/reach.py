@@ -22,7 +22,6 @@ from shardc.rules.bounds import bounds, is_integer, largest_of
 MODERATE = 1e9  # asked of what is multiplied by zero: no step that trains has larger numbers
 LEAST = 1e-6  # asked of what zero is divided by
 MOST_OF_BIAS = 1e4  # what may multiply a score, or be added to one, in all
-DEEPEST = 200  # ops between a square and what it is made of, beyond which nothing is said
 
 Number = Callable[[ir.Value, Dims], float | None]
 
@@ -73,18 +72,16 @@ class Reach:
         known = min(known, self.magnitude(value, dims))
         return known if known <= most else math.inf
 
-    def magnitude(self, value: ir.Value, dims: Dims, depth: int = 0, given: bool = True) -> float:
+    def magnitude(self, value: ir.Value, dims: Dims, given: bool = True) -> float:
         """The largest |x| above the diagonal; inf where that is unknown, or x may be nan.
 
         Args:
             given: whether the answer may rest on premises.
         """
         key = "magnitude", value, dims, given
-        return self._answers.of(key, math.inf, lambda: self._found(value, dims, depth, given))
+        return self._answers.of(key, math.inf, lambda: self._found(value, dims, given))
 
-    def _found(self, value: ir.Value, dims: Dims, depth: int, given: bool) -> float:
-        if depth > DEEPEST:
-            return math.inf
+    def _found(self, value: ir.Value, dims: Dims, given: bool) -> float:
         number, op = self._number(value, dims), defining_op(value)
         if number is not None:
             return abs(number)
@@ -93,34 +90,32 @@ class Reach:
         if not largest_of(value):
             return math.inf
         if given:
-            proved = self.magnitude(value, dims, depth, given=False)
+            proved = self.magnitude(value, dims, given=False)
             if proved < math.inf:
                 return proved
             if self._at_hand(value):
                 return self._asked(value, min(MODERATE, largest_of(value) / 4))
         if op is None:
             source = self._sources.get(value)
-            return math.inf if source is None else self.magnitude(source, dims, depth + 1, given)
-        found = self._made(op, value, dims, depth, given)
+            return math.inf if source is None else self.magnitude(source, dims, given)
+        found = self._made(op, value, dims, given)
         return found if found <= largest_of(value) else math.inf
 
     def _asked(self, value: ir.Value, most: float, least: float = 0.0) -> float:
         self._answers.take(Premise(value, most, least))
         return most
 
-    def _made(
-        self, op: ir.Operation, value: ir.Value, dims: Dims, depth: int, given: bool
-    ) -> float:
+    def _made(self, op: ir.Operation, value: ir.Value, dims: Dims, given: bool) -> float:
         name = op.name.removeprefix("stablehlo.")
 
         def of(position: int, at: Dims = dims) -> float:
-            return self.magnitude(op.operands[position], at, depth + 1, given)
+            return self.magnitude(op.operands[position], at, given)
 
         if name in MOVED:
             moved = MOVED[name](op, dims)
             return math.inf if moved is None else of(0, moved)
         if name == "dot_general":
-            return self._product(op, dims, depth, given)
+            return self._product(op, dims, given)
         if name in ("optimization_barrier", "sdy.sharding_constraint"):
             return of(ir.OpResult(value).result_number)
         if name in _SAME:
@@ -130,7 +125,7 @@ class Reach:
         if name == "multiply":
             return _times(of(0), of(1))
         if name == "divide":
-            return _times(of(0), self._inverse(op.operands[1], dims, depth, given))
+            return _times(of(0), self._inverse(op.operands[1], dims, given))
         if name in ("maximum", "minimum"):
             return max(of(0), of(1))
         if name == "select":
@@ -145,16 +140,16 @@ class Reach:
 
     def keeps_from_zero(self, value: ir.Value, dims: Dims) -> bool:
         """Whether no element is zero or nan."""
-        return self._inverse(value, dims, 0, given=True) < math.inf
+        return self._inverse(value, dims, given=True) < math.inf
 
-    def _inverse(self, divisor: ir.Value, dims: Dims, depth: int, given: bool) -> float:
+    def _inverse(self, divisor: ir.Value, dims: Dims, given: bool) -> float:
         """How far from zero 1 / x may be; for values that are not squares, on premises."""
         number = self._number(divisor, dims)
         if number is not None:
             return 1 / abs(number) if number else math.inf
         low, high = bounds(divisor, self._sources)
         least = max(low, -high)
-        if least > 0 and self.magnitude(divisor, dims, depth + 1, given) < math.inf:
+        if least > 0 and self.magnitude(divisor, dims, given) < math.inf:
             return 1 / least
         found: tuple[ir.Value, Dims] | None = divisor, dims
         while given and found is not None and not self._at_hand(found[0]):
@@ -164,17 +159,17 @@ class Reach:
         self._asked(found[0], min(MODERATE, largest_of(found[0]) / 4), LEAST)
         return 1 / LEAST
 
-    def _product(self, op: ir.Operation, dims: Dims, depth: int, given: bool) -> float:
+    def _product(self, op: ir.Operation, dims: Dims, given: bool) -> float:
         """A product; premises keep its operands at hand so small that it does not overflow."""
         count = contracted(op)
         most = min(MODERATE, math.sqrt(largest_of(op.results[0]) / (4 * count)))
         found = float(count)
         for operand, at in zip(op.operands, operand_dims(op, dims), strict=True):
-            each = self.magnitude(operand, at, depth + 1, given=False)
+            each = self.magnitude(operand, at, given=False)
             if each == math.inf and given and self._at_hand(operand):
                 each = self._asked(operand, most)
             elif each == math.inf:
-                each = self.magnitude(operand, at, depth + 1, given)
+                each = self.magnitude(operand, at, given)
             found = _times(found, each)
         return found
 
@@ -185,7 +180,7 @@ class Reach:
         A score consists of products and of values with bounds of their own: nothing from outside,
         such as a padding mask, may have made it low.
         """
-        found = self._score(value, dims, 0)
+        found = self._score(value, dims)
         if found is None:
             return math.inf
         for product in found.products:
@@ -194,19 +189,19 @@ class Reach:
                 self._asked(operand, min(MODERATE, most))
         return largest + found.added
 
-    def _score(self, value: ir.Value, dims: Dims, depth: int) -> Score | None:
+    def _score(self, value: ir.Value, dims: Dims) -> Score | None:
         def find() -> Score | None:
-            found = self._made_score(value, dims, depth) if depth < DEEPEST else None
+            found = self._made_score(value, dims)
             moderate = found is not None and max(found.factor, found.added) <= MOST_OF_BIAS
             return found if moderate else None
 
         return self._answers.of(("score", value, dims), None, find)
 
-    def _made_score(self, value: ir.Value, dims: Dims, depth: int) -> Score | None:
+    def _made_score(self, value: ir.Value, dims: Dims) -> Score | None:
         op = defining_op(value)
         if op is None:
             source = self._sources.get(value)
-            return None if source is None else self._score(source, dims, depth + 1)
+            return None if source is None else self._score(source, dims)
         name = op.name.removeprefix("stablehlo.")
         if name == "dot_general" and len(op.operands) == 2 and contracted(op) > 1:
             # An outer product is as large as its operands: it may carry a mask of padding.
@@ -214,18 +209,18 @@ class Reach:
             return Score(1.0, 0.0, frozenset((op,))) if known else None
         if name in MOVED or (name in ("negate", "convert") and not is_integer(value)):
             moved = MOVED[name](op, dims) if name in MOVED else dims
-            return None if moved is None else self._score(op.operands[0], moved, depth + 1)
+            return None if moved is None else self._score(op.operands[0], moved)
         most = max(map(abs, bounds(value, self._sources)))
         if most < math.inf:
             return Score(0.0, most) if self.is_finite(value, dims) else None
         if name not in ("add", "subtract", "multiply", "divide") or is_integer(value):
             return None
-        left = self._score(op.operands[0], dims, depth + 1)
+        left = self._score(op.operands[0], dims)
         if name == "divide":
             # A score divided by another has no bound: the divisor must keep away from zero.
-            by = self._inverse(op.operands[1], dims, depth, given=True)
+            by = self._inverse(op.operands[1], dims, given=True)
             return None if left is None else _grown(left, by)
-        right = self._score(op.operands[1], dims, depth + 1)
+        right = self._score(op.operands[1], dims)
         if left is None or right is None:
             return None
         if name in ("add", "subtract"):

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from shardc.analysis.slices.squares.above_diagonal import VANISHES, Fact, Low, Square
-from shardc.analysis.slices.squares.premises import Premise
+from shardc.analysis.slices.squares.premises import DEEPEST, Answers, Premise
 from shardc.analysis.slices.squares.regions import Region
 from shardc.check.forms.engines import interpreter
 from shardc.ir.context import parse
@@ -268,3 +268,14 @@ def test_a_subnormal_divisor_may_be_zero() -> None:
     with module.context:
         (value,) = terminator(main_function(module.operation)).operands
         assert Square({}, lambda _: False).fact(value, (1, 2), Region.ABOVE) is None
+
+
+def test_long_chains_of_questions_end_without_an_answer() -> None:
+    """An update in terms of hundreds of values, say: Python allows about a thousand frames."""
+    answers = Answers()
+
+    def number(of: int) -> int:
+        return answers.of(of, -1, lambda: number(of - 1) if of else 0)
+
+    assert number(DEEPEST - 1) == 0
+    assert number(100_000) == -1

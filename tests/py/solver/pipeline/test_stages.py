@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.solver.pipeline.stages import END, HOST, INSIDE, Line, Pipeline, Place, plan_stages
+from shardc.solver.pipeline.stage_line import END, HOST, INSIDE, Line, Place
+from shardc.solver.pipeline.stages import Pipeline, plan_stages
 
 
 @dataclass
@@ -71,7 +72,11 @@ class Case:
             to = m, after, ends, b - 1
             sent_s, link_s = (self.send[to], self.link[to]) if behind else (0.0, 0.0)
             trip_s += own_s + sent_s
-            period_s = max(period_s, own_s, link_s, trip_s / self.in_flight(behind))
+            held, count = self.in_flight(behind), self.num_microbatches
+            if held < count:  # the last `count - held` wait for the one whose place they take
+                waits_s = (count - held) * trip_s / held
+                period_s = max(period_s, waits_s / (count - 1))
+            period_s = max(period_s, own_s, link_s)
             end, after = end - place.size, m
         if trip_s == math.inf:
             return math.inf
@@ -184,6 +189,30 @@ def test_round_trips_count_where_few_microbatches_are_in_flight() -> None:
     waiting, overlapped = even(64, 1.0), even(64, 1.0, in_flight=64)
     assert len(waiting.stages) < len(overlapped.stages)
     assert overlapped.period_s == pytest.approx(1.0)
+
+
+def test_one_microbatch_gets_about_equal_stages() -> None:
+    """All cuts take as long for one; other schedules overlap what the stages do at the end."""
+    seconds = np.array([3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 1.0])
+    ends = np.arange(8)
+    sums = np.concatenate([[0.0], np.cumsum(seconds)])
+    layers = np.where(
+        ends[None] >= ends[:, None], sums[ends + 1][None] - sums[ends][:, None], math.inf
+    )
+    nothing = np.zeros(8)
+    line = Line(
+        8,
+        4,
+        (Place(1, 0, 4, 4),),
+        1,
+        lambda m, held: layers,
+        lambda m, after, end: nothing,
+        lambda m, after, end: nothing,
+        lambda behind: 1,
+    )
+    found = plan_stages(line, num_stages=4)
+    assert found is not None
+    assert (found.step_time_s, found.period_s) == pytest.approx((12.0, 3.0))
 
 
 def refused(num_layers: int, num_devices: int, size: int, limit: float, asked: int | None) -> bool:
