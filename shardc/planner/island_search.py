@@ -59,7 +59,8 @@ class IslandSearch:
         self.prices = [search.prices for search in alone]
         self._splits, self._options = splits, options
         usual = by_use([count for count in counts if count > 1], cluster, splits.rows)
-        self._counts = [*_apart(usual)[: BUDGET.counts_of_islands], 1]
+        one = [1] if options.microbatches in ("auto", 1) else []
+        self._counts = [*_apart(usual)[: BUDGET.counts_of_islands], *one]
         self._schedules, self._spent = list(schedules), spent
         self._model = CostModel(cluster)
         sizes = [island.num_devices for island in cluster.islands]

@@ -145,7 +145,7 @@ def promising_shapes(
             note(possible)
         else:
             counts = possible
-    if counts == [1] and options.stages not in (1, "auto"):
+    if counts == [1] != [options.microbatches] and options.stages not in (1, "auto"):
         return None
     reference = _reference(splits, counts, loop_cuts, cluster)
     split_module = splits.cut_at(reference, loop_cuts)

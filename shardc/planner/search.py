@@ -187,6 +187,8 @@ class Planner:
     def _direct(self, views: list[Mesh]) -> list[Proposal] | None:
         """The shapes to plan if the request leaves little open; None: search for them."""
         asked, count = self.options, self.options.microbatches
+        if self.cluster.islands:
+            return None
         alone = self.cluster.num_devices == 1 and asked.stages == "auto"
         if count != "auto" and (alone or asked.stages == 1):
             return whole_proposals(count, views, self.base, self.options)

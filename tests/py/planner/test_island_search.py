@@ -66,6 +66,17 @@ def test_an_island_behind_a_slow_bridge_is_left_out() -> None:
 
 
 @pytest.mark.slow
+def test_numbers_asked_for_are_searched_on_each_island_too() -> None:
+    """Even stages over both islands would wait for the bridge."""
+    behind = islands(bridge=1e5)
+    for asked in ({"stages": 2}, {"stages": 1}, {}):
+        plan = planned(behind, **asked, microbatches=8)
+        assert plan.num_microbatches == 8 and not plan.unmet
+        assert len(plan.stages) == asked.get("stages", len(plan.stages))
+        assert {d for stage in plan.stages for d in stage.mesh.device_ids} <= {0, 1}
+
+
+@pytest.mark.slow
 def test_a_stage_fits_its_own_island() -> None:
     """Only the first island holds the state, however slow the other makes it look."""
     small = msgspec.structs.replace(THIRD, memory_bytes=1 << 20)
