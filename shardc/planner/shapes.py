@@ -242,7 +242,8 @@ class ShapeSearch:
     def settle(self, each: Found) -> bool:
         """Prices the layers of a shape in its own microbatches, if the budget allows; whether any
         price was new."""
-        return self._lines.settle(each.key, each.pipeline)
+        possible = self.prices.has(each.key.num_microbatches)
+        return possible and self._lines.settle(each.key, each.pipeline)
 
     def tighter(self, each: Found, stage: int, needed: int) -> Found | None:
         """The best stages of a shape by current prices, assuming that all exceed their estimated

@@ -71,10 +71,14 @@ def hoped_pipeline(
     if not search.prices.backward:
         return None
 
-    def may_win(key: Key) -> bool:
-        return key.num_stages > 1 and (key.num_stages, key.num_microbatches) not in known
-
     other = min([1.0, *scales.values()])
+
+    def may_win(key: Key) -> bool:
+        stages, count = key.num_stages, key.num_microbatches
+        if stages == 1 or (stages, count) in known:
+            return False
+        busy_s = count * search.prices.least_s(key.size, count) / stages
+        return scales.get(stages, other) * sum(passes) * busy_s < below_s
 
     def likely() -> Found | None:
         found: tuple[float, Found] | None = None

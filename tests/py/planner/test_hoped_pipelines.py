@@ -90,7 +90,7 @@ def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
     shapes = [found(1, 1, stage_s=8.6), found(4, 8), found(2, 16, stage_s=0.6)]
     settled: list[Key] = []
     search: Any = SimpleNamespace(
-        prices=SimpleNamespace(backward=True),
+        prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
         settle=lambda each: each.key not in settled and not settled.append(each.key),
         proposal=lambda each: (each.key.num_stages, each.key.num_microbatches),
@@ -106,7 +106,7 @@ def test_what_planned_pipelines_take_of_their_estimates_scales_others() -> None:
     """Those with as many stages; the rest by the least, as estimates may be too high."""
     shapes = [found(4, 8), found(2, 16, stage_s=0.6)]
     search: Any = SimpleNamespace(
-        prices=SimpleNamespace(backward=True),
+        prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
         settle=lambda each: False,
         proposal=lambda each: each.key.num_stages,
@@ -120,7 +120,7 @@ def test_stages_that_are_far_from_equal_are_cut_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(hoped_pipelines, "evened", lambda splits, it: cut.append(it) or "even")
     uneven = found(4, 2, stage_s=0.5, slowest_s=3.0)
     search: Any = SimpleNamespace(
-        prices=SimpleNamespace(backward=True),
+        prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         splits=None,
         estimated=lambda wanted: [uneven],
         settle=lambda each: False,
