@@ -239,11 +239,16 @@ class ShapeSearch:
         self.exhausted |= unequal.exhausted
         return found
 
-    def settle(self, each: Found) -> bool:
-        """Prices the layers of a shape in its own microbatches, if the budget allows; whether any
-        price was new."""
-        possible = self.prices.has(each.key.num_microbatches)
-        return possible and self._lines.settle(each.key, each.pipeline)
+    def settled(self, each: Found) -> Found | None:
+        """A shape by prices in its own microbatches, as far as the budget allows; None if it does
+        not fit by these."""
+        key, pipeline = each.key, each.pipeline
+        while self.prices.has(key.num_microbatches) and self._lines.settle(key, pipeline):
+            found = self._lines.equal(key)
+            if found is None:
+                return None
+            pipeline = found
+        return Found(key, pipeline)
 
     def tighter(self, each: Found, stage: int, needed: int) -> Found | None:
         """The best stages of a shape by current prices, assuming that all exceed their estimated

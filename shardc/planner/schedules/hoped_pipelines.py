@@ -80,20 +80,18 @@ def hoped_pipeline(
         busy_s = count * search.prices.least_s(key.size, count) / stages
         return scales.get(stages, other) * sum(passes) * busy_s < below_s
 
-    def likely() -> Found | None:
-        found: tuple[float, Found] | None = None
-        for each in search.estimated(may_win):
-            scale, pipeline = scales.get(each.key.num_stages, other), each.pipeline
-            least_s = scale * passes.least_s(pipeline, each.key.num_microbatches)
-            likely_s = (least_s + scale * pipeline.step_time_s) / 2
-            if least_s < below_s and (found is None or likely_s < found[0]):
-                found = likely_s, each
-        return None if found is None else found[1]
+    def least_s(each: Found) -> float:
+        of_stages = scales.get(each.key.num_stages, other)
+        return of_stages * passes.least_s(each.pipeline, each.key.num_microbatches)
 
-    best = likely()
-    while best is not None and search.settle(best):
-        best = likely()
-    if best is None:
+    def likely_s(each: Found) -> float:
+        of_stages = scales.get(each.key.num_stages, other)
+        return (least_s(each) + of_stages * each.pipeline.step_time_s) / 2
+
+    hoped = [each for each in search.estimated(may_win) if least_s(each) < below_s]
+    first = min(hoped, key=likely_s, default=None)
+    best = None if first is None else search.settled(first)
+    if best is None or least_s(best) >= below_s:
         return None
     proposal = search.proposal(best)
     if proposal is None or not _is_uneven(best):

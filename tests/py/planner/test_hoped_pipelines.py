@@ -92,7 +92,7 @@ def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
     search: Any = SimpleNamespace(
         prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
-        settle=lambda each: each.key not in settled and not settled.append(each.key),
+        settled=lambda each: settled.append(each.key) or each,
         proposal=lambda each: (each.key.num_stages, each.key.num_microbatches),
     )
     assert hoped_pipeline(search, below_s, known, Passes(), {}) == chosen
@@ -102,13 +102,24 @@ def test_a_pipeline_with_a_long_bubble_may_be_the_best_under_another_schedule(
     assert hoped_pipeline(search, below_s, known, Passes(), {}) is None
 
 
+def test_a_hope_that_its_own_prices_do_not_confirm_is_given_up() -> None:
+    slow: list[Found | None] = [found(4, 8, stage_s=1.5), None]
+    for each in slow:
+        search: Any = SimpleNamespace(
+            prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
+            estimated=lambda wanted: [found(4, 8)],
+            settled=lambda hoped, each=each: each,
+        )
+        assert hoped_pipeline(search, 9.8, (), Passes(), {}) is None
+
+
 def test_what_planned_pipelines_take_of_their_estimates_scales_others() -> None:
     """Those with as many stages; the rest by the least, as estimates may be too high."""
     shapes = [found(4, 8), found(2, 16, stage_s=0.6)]
     search: Any = SimpleNamespace(
         prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         estimated=lambda wanted: [each for each in shapes if wanted(each.key)],
-        settle=lambda each: False,
+        settled=lambda each: each,
         proposal=lambda each: each.key.num_stages,
     )
     assert hoped_pipeline(search, 9.8, (), Passes(), {4: 1.5}) == 2
@@ -123,7 +134,7 @@ def test_stages_that_are_far_from_equal_are_cut_again(monkeypatch: pytest.Monkey
         prices=SimpleNamespace(backward=True, least_s=lambda size, count: 0.0),
         splits=None,
         estimated=lambda wanted: [uneven],
-        settle=lambda each: False,
+        settled=lambda each: each,
         proposal=lambda each: "whole layers",
     )
     proposal: Any = hoped_pipeline(search, 100.0, (), Passes(), {})
