@@ -148,12 +148,12 @@ class _Parts(NamedTuple):
 
 def _parts(units: np.ndarray, size: int) -> _Parts:
     """The parts of groups whose devices lie in `units`; `size` of these make an outer unit."""
-    groups, n = units.shape
-    keys = np.repeat(np.arange(groups), n) * (int(units.max()) + 1) + units.ravel()
+    most = int(units.max()) + 1
+    keys = np.arange(len(units))[:, None] * most + units
     keys, inside = np.unique(keys, return_counts=True)
-    group, unit = np.divmod(keys, int(units.max()) + 1)
+    group, unit = np.divmod(keys, most)
     outer = unit // size
-    _, home = np.unique(group * (int(outer.max()) + 1) + outer, return_inverse=True)
+    _, home = np.unique(group * most + outer, return_inverse=True)
     in_outer, used = np.bincount(home, inside).astype(np.int64), np.bincount(home)
     return _Parts(unit, inside, in_outer[home], used[home])
 

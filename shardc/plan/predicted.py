@@ -190,3 +190,8 @@ class StageReport(msgspec.Struct, frozen=True):
     communication_s: float = 0.0
     asked: dict[FunctionKind, tuple[Asked, ...]] = {}
     slices: dict[FunctionKind, tuple[float, ...]] = {}
+
+    @property
+    def microbatch_s(self) -> float:
+        """Seconds of a microbatch, forward and backward."""
+        return sum(s for kind, s in self.seconds.items() if kind.per_microbatch)

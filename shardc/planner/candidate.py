@@ -198,7 +198,7 @@ class Candidate:
                 layers=layers[stage],
                 cut=cuts[stage],
                 num_flops=report.num_flops,
-                time_s=sum(s for kind, s in report.seconds.items() if kind.per_microbatch),
+                time_s=report.microbatch_s,
                 peak_bytes=report.peak_bytes,
                 memory=report.memory,
                 objective=report.objective,

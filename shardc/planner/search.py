@@ -185,7 +185,8 @@ class Planner:
     # ---- shapes planned without an estimate ----
 
     def _direct(self, views: list[Mesh]) -> list[Proposal] | None:
-        """The shapes to plan if the request leaves little open; None: search for them."""
+        """The shapes to plan if the request leaves little open; None: search for them, and over
+        islands in any case, of which each may be better alone."""
         asked, count = self.options, self.options.microbatches
         if self.cluster.islands:
             return None

@@ -69,7 +69,8 @@ def choose_schedule(
     weigh = functools.partial(
         _weigh, tried, splits, chunks, slices, limit_bytes, unmet, reorder, promising
     )
-    known, scales = {_size(tried.best.shape)}, dict([_scale(tried.best)])
+    known = {_size(tried.best.shape)}
+    scales = {tried.best.shape.num_stages: _scale(tried.best)}
     weighed, passes = weigh(tried.best)
     if promising is None or reorder or chunks != "auto" or slices != "auto":
         return weighed
@@ -86,7 +87,7 @@ def choose_schedule(
         base = tried.plan(other, BUDGET.final)
         if isinstance(base, Candidate):
             again, more = weigh(base)
-            passes, scales = more or passes, {**scales, **dict([_scale(base)])}
+            passes, scales[base.shape.num_stages] = more or passes, _scale(base)
             weighed = again if _size(tried.best.shape) == _size(base.shape) else weighed
     return weighed
 
@@ -100,20 +101,17 @@ def _try_evened(tried: Attempts, splits: Splits) -> None:
     many = sum(map(len, layers)) >= MANY * len(layers)
     if shape.num_stages == 1 or many or _is_unequal(shape):
         return
-    times_s = [
-        sum(each_s for kind, each_s in report.seconds.items() if kind.per_microbatch)
-        for report in best.reports
-    ]
+    times_s = [report.microbatch_s for report in best.reports]
     if max(times_s) * len(times_s) > UNEVEN * sum(times_s):
         other = evened(splits, best.proposal)
         if other is not None:
             tried.plan(other, BUDGET.final)
 
 
-def _scale(base: Candidate) -> tuple[int, float]:
-    """The number of device groups of a planned pipeline, and what it takes of its estimate."""
+def _scale(base: Candidate) -> float:
+    """What a planned pipeline takes of its estimate; 1.0 if it has none."""
     estimate_s = base.proposal.step_time_s
-    return len(base.shape.meshes), base.seconds / estimate_s if estimate_s else 1.0
+    return base.seconds / estimate_s if estimate_s else 1.0
 
 
 def _is_unequal(shape: PipelineShape) -> bool:

@@ -71,22 +71,22 @@ def hoped_pipeline(
     if not search.prices.backward:
         return None
 
-    other = min([1.0, *scales.values()])
+    def scale(stages: int) -> float:
+        return scales.get(stages, min([1.0, *scales.values()]))
 
     def may_win(key: Key) -> bool:
         stages, count = key.num_stages, key.num_microbatches
         if stages == 1 or (stages, count) in known:
             return False
         busy_s = count * search.prices.least_s(key.size, count) / stages
-        return scales.get(stages, other) * sum(passes) * busy_s < below_s
+        return scale(stages) * sum(passes) * busy_s < below_s
 
     def least_s(each: Found) -> float:
-        of_stages = scales.get(each.key.num_stages, other)
-        return of_stages * passes.least_s(each.pipeline, each.key.num_microbatches)
+        hoped_s = passes.least_s(each.pipeline, each.key.num_microbatches)
+        return scale(each.key.num_stages) * hoped_s
 
     def likely_s(each: Found) -> float:
-        of_stages = scales.get(each.key.num_stages, other)
-        return (least_s(each) + of_stages * each.pipeline.step_time_s) / 2
+        return (least_s(each) + scale(each.key.num_stages) * each.pipeline.step_time_s) / 2
 
     hoped = [each for each in search.estimated(may_win) if least_s(each) < below_s]
     first = min(hoped, key=likely_s, default=None)
@@ -102,7 +102,7 @@ def hoped_pipeline(
 def _is_uneven(found: Found) -> bool:
     pipeline, count = found.pipeline, found.key.num_microbatches
     even_s = _trip_s(pipeline, count) / found.key.num_stages
-    return found.key.size > 0 and pipeline.period_s > UNEVEN * even_s
+    return pipeline.period_s > UNEVEN * even_s
 
 
 def _trip_s(pipeline: Pipeline, num_microbatches: int) -> float:

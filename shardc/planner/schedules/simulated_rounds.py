@@ -1,5 +1,6 @@
 """A long pipeline, simulated in some of its rounds: a microbatch for each device group."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -38,8 +39,7 @@ class Rounds:
         self, family: ScheduleFamily, work: Work, simulate: Callable[[Work], Simulated]
     ) -> None:
         self._family, self._work = family, work
-        self._simulate_once = simulate
-        self._known: dict[int, Simulated] = {}  # by the number of microbatches
+        self._simulate = functools.cache(simulate)
 
     def glance(self) -> Simulated | None:
         """The first rounds; the busiest group never waits in the others. More microbatches hold no
@@ -71,8 +71,3 @@ class Rounds:
 
     def _of(self, rounds: int) -> Work:
         return replace(self._work, num_microbatches=rounds * self._work.num_groups)
-
-    def _simulate(self, work: Work) -> Simulated:
-        if work.num_microbatches not in self._known:
-            self._known[work.num_microbatches] = self._simulate_once(work)
-        return self._known[work.num_microbatches]

@@ -8,6 +8,8 @@ from jax.extend.mlir import ir
 
 Answer = TypeVar("Answer")
 
+DEEPEST = 60  # questions behind each other, beyond which nothing is said: each takes Python frames
+
 
 @dataclass(frozen=True)
 class Premise:
@@ -26,9 +28,6 @@ def merged(premises: Iterable[Premise]) -> dict[ir.Value, Premise]:
         most, least = min(known.most, each.most), max(known.least, each.least)
         found[each.value] = Premise(each.value, most, least)
     return found
-
-
-DEEPEST = 60  # questions behind each other, beyond which nothing is said: each takes Python frames
 
 
 class Answers:
